@@ -1,0 +1,59 @@
+"""The host's C++ compiler as a builder's compiler: variants for the emulator, as shared libraries."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from pathlib import Path
+
+from autotile.build.nvcc import Usage
+from autotile.build.process import ProcessPool
+from autotile.devices.emulator import toolchain as emulator
+from autotile.types import Source, Target
+
+BINARY_NAME = "kernel.so"
+
+
+class HostCompiler:
+    """Compiles sources for this machine's CPU. Raises ToolchainMissing when made without a usable C++ compiler."""
+
+    binary_name = BINARY_NAME
+
+    def __init__(self, target: Target, cache_dir: Path) -> None:
+        self.target = target
+        self._toolchain = emulator.find_host_compiler()
+        self._cache_dir = cache_dir
+
+    @property
+    def version(self) -> str:
+        """`g++ 12.2.0`."""
+        return short_version(self._toolchain.path, self._toolchain.version_text)
+
+    @functools.cached_property
+    def flags(self) -> str:
+        """The emulator's flags and runtime, and the compiler's full version line."""
+        return emulator.flags_identity(self._toolchain)
+
+    def compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> tuple[Path, Usage]:
+        """Builds in `workdir`. Raises CompileError, UnsupportedByEmulator or ToolchainMissing.
+
+        The emulator runs and stops the compiler itself, so `processes` has no part in it.
+        """
+        output = workdir / BINARY_NAME
+        built = emulator.compile_host(
+            source.text, source.entry, output, self._toolchain, cache_dir=self._cache_dir, timeout_s=timeout_s
+        )
+        return output, Usage(static_shared_bytes=built.static_shared_bytes)
+
+
+def short_version(path: str, version_text: str) -> str:
+    """The command's name and its version number, from a line such as `g++ (Debian 12.2.0-14+deb12u1) 12.2.0`."""
+    clang = re.search(r"clang version (\d+(?:\.\d+)*)", version_text)
+    numbers = [clang[1]] if clang else re.findall(r"(?<![\w.-])\d+(?:\.\d+)+", version_text)
+    return f"{Path(path).name} {numbers[-1] if numbers else version_text}"
+
+
+def code_digest(path: Path) -> str:
+    """SHA-256 of the library."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,51 @@
+"""The command line. `click` and `rich` are imported here and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import click
+
+from autotile import __version__
+from autotile.cli import doctor, inspect, search, transfer
+from autotile.errors import EXIT_INTERRUPTED, AutotileError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="autotile")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def autotile(context: click.Context, debug: bool) -> None:
+    """Find, prove and ship the fastest version of a CUDA kernel for each GPU."""
+
+
+for command in (*search.COMMANDS, *inspect.COMMANDS, *transfer.COMMANDS, *doctor.COMMANDS):
+    autotile.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs a command and leaves with its exit code: 0 ok, 1 failed, 2 usage, 3 no device or toolchain, 130 stopped."""
+    given = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in given
+    try:
+        result = autotile.main(args=[a for a in given if a != "--debug"], prog_name="autotile", standalone_mode=False)
+    except click.exceptions.Abort:
+        code = EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        code = EXIT_INTERRUPTED
+    except AutotileError as error:
+        if debug:
+            traceback.print_exc()
+        click.echo(f"autotile: {error}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+        sys.stderr.close()
+        code = 0
+    else:
+        code = result if isinstance(result, int) else 0
+    sys.exit(code)

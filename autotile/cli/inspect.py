@@ -1,0 +1,170 @@
+"""`autotile list`, `show` and `render`: what there is, without running anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotile.cli.options import json_option, note, templates_option, write_json
+from autotile.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from autotile.kernels import Kernel
+
+
+@click.command("list")
+@templates_option
+@json_option
+def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
+    """List kernels, shipped configs, devices and what is tuned."""
+    from autotile.assets import configs_dir
+    from autotile.cli.text import rate, time_of
+    from autotile.kernels import kernel_folders, load_kernel
+    from autotile.store import Store
+    from autotile.store.serial import to_object
+
+    kernels = {name: load_kernel(name, templates) for name in kernel_folders(templates)}
+    configs = sorted(file.stem for file in configs_dir().glob("*.yaml"))
+    bests = Store().bests()
+    if json_path:
+        document: dict[str, Any] = {
+            "kernels": {name: kernel.doc for name, kernel in kernels.items()},
+            "configs": configs,
+            "tuned": [to_object(record) for record in bests],
+        }
+        write_json(json_path, document)
+        if json_path == "-":
+            return EXIT_OK
+    click.echo("kernels")
+    for name, kernel in kernels.items():
+        click.echo(f"  {name:<12} {kernel.doc}")
+    click.echo("configs")
+    for config in configs:
+        click.echo(f"  {config:<16} autotile search {config}")
+    click.echo("tuned")
+    for record in sorted(bests, key=lambda r: (r.identity.device, r.problem.kernel, r.problem.key)):
+        known = kernels.get(record.problem.kernel)
+        speed = rate(known, record.problem, record.time_ms) if known else ""
+        what = f"{record.problem.kernel} {record.problem.label}"
+        click.echo(f"  {record.identity.device:<24} {what:<36} {time_of(record):>24}  {speed}")
+    if not bests:
+        click.echo("  nothing yet: autotile search matmul-quick")
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("kernel")
+@click.option("--failed", is_flag=True, help="List the failed trials, with their reasons.")
+@templates_option
+@json_option
+def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str | None) -> int:
+    """Show KERNEL's parameters, rules, presets and records."""
+    from collections import Counter
+
+    from autotile.cli.text import rate, time_of
+    from autotile.kernels import load_kernel
+    from autotile.space.rules import DEVICE_RULES
+    from autotile.store import Store
+
+    found = load_kernel(kernel, templates)
+    records = Store().records(found.name)
+    if json_path:
+        from autotile.store.serial import to_object
+
+        write_json(json_path, _kernel_document(found) | {"records": [to_object(record) for record in records]})
+        if json_path == "-":
+            return EXIT_OK
+    click.echo(f"{found.name}: {found.doc}")
+    click.echo(f"  problem     {', '.join(found.dimensions)}; dtypes {', '.join(found.dtypes)}")
+    click.echo("  parameters")
+    for p in found.parameters:
+        values = " ".join(_shown(value) + ("*" if value == p.default else "") for value in p.values)
+        click.echo(f"    {p.name:<14} {values}\n    {'':<14} {p.doc}")
+    click.echo("  rules (* marks a default above)")
+    for rule in (*DEVICE_RULES, *found.rules):
+        click.echo(f"    {rule.expression}\n      {rule.message}")
+    click.echo("  presets")
+    for name, values_ in found.presets.items():
+        click.echo(f"    {name:<18} {' '.join(f'{key}={_shown(value)}' for key, value in values_.items())}")
+    click.echo("  records")
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for record in records:
+        groups.setdefault((record.identity.device, record.problem.key), []).append(record)
+    for (device, _), group in groups.items():
+        outcomes = ", ".join(f"{count} {word}" for word, count in Counter(r.outcome for r in group).items())
+        best = min(group, key=lambda r: r.time_ms)
+        speed = rate(found, best.problem, best.time_ms) if best.ok else ""
+        click.echo(f"    {device}, {best.problem.label}: {outcomes}; best {time_of(best)} {speed}")
+        for record in group if failed else ():
+            if not record.ok:
+                click.echo(f"      {record.outcome}: {record.message}\n        {record.configuration.label}")
+    if not records:
+        click.echo("    none")
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("kernel")
+@click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="A parameter's value. May be given again.")
+@click.option("--preset", help="Start from a preset of the kernel instead of its default configuration.")
+@click.option("--dtype", help="Element type (default: the kernel's first).")
+@click.option("--unaligned", is_flag=True, help="The text for problems that keep no vector aligned.")
+@templates_option
+def render(
+    kernel: str,
+    sets: tuple[str, ...],
+    preset: str | None,
+    dtype: str | None,
+    unaligned: bool,
+    templates: tuple[Path, ...],
+) -> int:
+    """Print the CUDA source of one configuration of KERNEL. Nothing is run."""
+    from autotile.codegen import render as render_source
+    from autotile.devices.gpus import find_gpu
+    from autotile.errors import ConfigurationError
+    from autotile.kernels import load_kernel
+    from autotile.space import violations
+    from autotile.spec.load import parse_set
+    from autotile.suggest import did_you_mean
+
+    found = load_kernel(kernel, templates)
+    if preset is not None and preset not in found.presets:
+        hint = did_you_mean(preset, found.presets)
+        raise ConfigurationError(f"{found.name} has no preset {preset!r}{hint}; it has {', '.join(found.presets)}")
+    values = dict(found.presets[preset]) if preset else {}
+    for text in sets:
+        _, name, value = parse_set(text)
+        values[name] = value
+    configuration = found.configuration(values)
+    problem = found.problem(dict.fromkeys(found.dimensions, 4095 if unaligned else 4096), dtype)
+    for message in violations(found, problem, find_gpu("h200"), configuration):
+        note(f"not a feasible configuration: {message}")
+    source = render_source(found, problem, configuration)
+    launch = found.launch_of(problem, configuration)
+    click.echo(f"// {found.name}: {configuration.label}")
+    click.echo(f"// block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory")
+    click.echo(source.text)
+    return EXIT_OK
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _kernel_document(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "kernel": kernel.name,
+        "doc": kernel.doc,
+        "dimensions": list(kernel.dimensions),
+        "dtypes": list(kernel.dtypes),
+        "parameters": [
+            {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in kernel.parameters
+        ],
+        "rules": [{"expression": rule.expression, "message": rule.message} for rule in kernel.rules],
+        "presets": {name: dict(values) for name, values in kernel.presets.items()},
+    }
+
+
+COMMANDS = (list_, show, render)

@@ -1,0 +1,60 @@
+"""Options that several commands share, and how results leave."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+JSON_SCHEMA_VERSION = 1
+
+
+def device_option(function: F) -> F:
+    return click.option(
+        "--device",
+        "-d",
+        default="auto",
+        envvar="AUTOTILE_DEVICE",
+        show_default=True,
+        help="auto, cuda:N, emulator, or emulator:GPU (say emulator:a100).",
+    )(function)
+
+
+def templates_option(function: F) -> F:
+    return click.option(
+        "--templates",
+        multiple=True,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="A folder with more kernel folders. May be given again.",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    return click.option(
+        "--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH, or - for stdout."
+    )(function)
+
+
+def note(message: str) -> None:
+    """Anything that is not data goes to stderr."""
+    click.echo(message, err=True)
+
+
+def write_json(path: str, document: dict[str, Any]) -> None:
+    """One object, with its schema version, to a file or to stdout (`-`)."""
+    text = json.dumps(
+        {"schema_version": JSON_SCHEMA_VERSION, **document}, indent=2, allow_nan=False, ensure_ascii=False
+    )
+    if path == "-":
+        sys.stdout.write(text + "\n")
+        return
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--json {path}: {error.strerror}") from None

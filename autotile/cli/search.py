@@ -1,0 +1,150 @@
+"""`autotile search`: the main job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotile.cli.options import device_option, json_option, note, templates_option, write_json
+from autotile.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+
+if TYPE_CHECKING:
+    from autotile.devices.base import Device
+    from autotile.search import SearchResult
+    from autotile.spec import Spec
+
+
+@click.command()
+@click.argument("config")
+@device_option
+@click.option("--trials", type=click.IntRange(min=1), envvar="AUTOTILE_TRIALS", help="Distinct configurations to try.")
+@click.option("--time", "time_", metavar="T", help="Stop after this long: 90s, 10m, 1.5h.")
+@click.option("--sampler", metavar="S", help="tpe, random or grid.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the sampler.")
+@click.option("--set", "sets", multiple=True, metavar="K=V", help="Override parameters.NAME or search.NAME.")
+@click.option("--fresh", is_flag=True, help="Measure anew what is on record.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the space, what rejects how much, and the first source; run nothing."
+)
+@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Compilers at a time (default: the number of cores).")
+@templates_option
+@json_option
+def search(
+    config: str,
+    device: str,
+    trials: int | None,
+    time_: str | None,
+    sampler: str | None,
+    seed: int | None,
+    sets: tuple[str, ...],
+    fresh: bool,
+    dry_run: bool,
+    jobs: int | None,
+    templates: tuple[Path, ...],
+    json_path: str | None,
+) -> int:
+    """Search CONFIG (a file, or a shipped config such as `matmul`) and save the best.
+
+    Resumes by default: what is on record is not measured again.
+    """
+    from autotile.devices.select import open_device
+    from autotile.spec import load_specs
+
+    flags = {"trials": trials, "time": time_, "sampler": sampler, "seed": seed}
+    overrides = [*sets, *(f"search.{key}={value}" for key, value in flags.items() if value is not None)]
+    specs = load_specs(config, overrides, templates)
+    opened = open_device(device, note)
+    if dry_run:
+        return _dry_run(specs, opened, json_path)
+    results = _run(specs, opened, fresh, jobs)
+    if json_path:
+        from autotile.report.documents import search_document
+
+        write_json(json_path, search_document(results))
+    for result in results:
+        _summary(result, to_stderr=json_path == "-")
+    if any(result.stopped_by == "interrupted" for result in results):
+        note("interrupted: every finished trial is saved; run the same command to go on")
+        return EXIT_INTERRUPTED
+    return EXIT_OK if results and all(result.best is not None for result in results) else EXIT_FAILED
+
+
+def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -> list[SearchResult]:
+    from autotile.build import Builder
+    from autotile.cli.progress import Progress
+    from autotile.search import search as run_search
+    from autotile.store import open_store
+
+    store = open_store(note)
+    results: list[SearchResult] = []
+    with Builder(device.target, jobs=jobs) as builder, Progress() as progress:
+        for spec in specs:
+            results += run_search(spec, device, builder, store, fresh, progress)
+            if results and results[-1].stopped_by == "interrupted":
+                break
+    return results
+
+
+def _summary(result: SearchResult, to_stderr: bool) -> None:
+    from autotile.cli.text import STOPPED, load_line, phases_line, rate, time_of
+
+    def say(text: str = "") -> None:
+        click.echo(text, err=to_stderr)
+
+    outcomes = ", ".join(f"{count} {word}" for word, count in sorted(result.outcomes.items(), key=lambda o: -o[1]))
+    say(f"\n{result.kernel.name} {result.problem.label} on {result.device.name}")
+    for name, record in result.named.items():
+        shown = rate(result.kernel, result.problem, record.time_ms) if record.ok else record.message
+        say(f"  {name:<16} {time_of(record):>24}  {shown}")
+    say(
+        f"  {len(result.records)} trials on record ({outcomes}); {result.new_trials} new. {STOPPED[result.stopped_by]}."
+    )
+    if result.new_trials:
+        say(f"  {phases_line(result)}")
+        say(f"  {result.trials_per_s:.2f} trials a second; {result.space_size} of {result.space_total} are feasible")
+    if result.best is None:
+        say("  no valid variant: nothing is saved. `autotile show` lists what failed and why")
+        return
+    say(f"  best: {time_of(result.best)}, {rate(result.kernel, result.problem, result.best.time_ms)}")
+    say(f"        {result.best.configuration.label}")
+    if result.device.estimated:
+        say("  An estimate from the emulator, for a GPU that was not there: run it on one to measure.")
+    say("  load it in Python:")
+    say(f"      import autotile\n      {load_line(result.problem)}")
+
+
+def _dry_run(specs: Sequence[Spec], device: Device, json_path: str | None) -> int:
+    from autotile.codegen import render
+    from autotile.report.documents import space_document
+    from autotile.space import build_space
+
+    documents: list[dict[str, Any]] = []
+    for spec in specs:
+        domains = dict(spec.parameters)
+        for problem in spec.problems:
+            space = build_space(spec.kernel, problem, device.info, domains, spec.rules)
+            documents.append(space_document(spec.kernel, problem, device.info, space))
+            quiet = json_path == "-"
+            click.echo(f"{spec.kernel.name} {problem.label} on {device.info.name}", err=quiet)
+            click.echo(f"  {len(space)} of {space.total} configurations are feasible", err=quiet)
+            for rejection in space.rejections:
+                where = f" ({rejection.where})" if rejection.where else ""
+                click.echo(
+                    f"  {rejection.count:>10} rejected by `{rejection.rule}`{where}: {rejection.example}", err=quiet
+                )
+            first = next(iter(spec.points.values()), None) or (space.configuration(0) if len(space) else None)
+            default = spec.kernel.configuration()
+            if not spec.points and space.row_of(default) is not None:
+                first = default
+            if first is not None:
+                click.echo(f"\n// the first source: {first.label}", err=quiet)
+                click.echo(render(spec.kernel, problem, first).text, err=quiet)
+    if json_path:
+        write_json(json_path, {"spaces": documents})
+    return EXIT_OK if all(document["feasible"] for document in documents) else EXIT_FAILED
+
+
+COMMANDS = (search,)

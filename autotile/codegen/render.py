@@ -1,0 +1,171 @@
+"""Renders a kernel's Jinja template. The only module that imports jinja2.
+
+A template sees, and may use, exactly:
+
+    every parameter, every derived value, every trait     threads, shared_bytes, static_shared_bytes
+    entry        the function's name                       dtype, ctype, accumulator, itemsize, dtype_header
+    ceil_div     as in expressions
+
+It never sees the problem's sizes: the text depends on them through traits alone, so one binary serves many problems.
+An unknown name is an error (StrictUndefined, sandboxed), and so is a parameter that nothing uses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.meta
+import jinja2.sandbox
+
+from autotile.dtypes import element_type
+from autotile.errors import KernelError
+from autotile.kernels import Kernel
+from autotile.kernels.definition import FRESH_ALIGNMENT
+from autotile.kernels.expressions import ceil_div
+from autotile.kernels.loader import DEFINITION, TEMPLATE
+from autotile.types import Problem, Source, Value, digest
+
+FIXED_NAMES = frozenset(
+    "entry dtype ctype accumulator itemsize dtype_header threads shared_bytes static_shared_bytes ceil_div".split()
+)
+
+
+def render(
+    kernel: Kernel, problem: Problem, configuration: Mapping[str, Value], alignment: int = FRESH_ALIGNMENT
+) -> Source:
+    """The CUDA text of one variant for one problem, whose base pointers are multiples of `alignment` bytes.
+
+    Raises KernelError, with the template's file and line, when the template is at fault.
+    """
+    template = _checked_template(kernel.folder, kernel.name, _names(kernel), _names_used_elsewhere(kernel))
+    traits = kernel.traits_of(problem, configuration, alignment)
+    values = {
+        name: value for name, value in kernel.scope(problem, configuration).items() if not name.startswith("problem.")
+    }
+    element = element_type(problem.dtype)
+    try:
+        text = template.render(
+            values
+            | traits
+            | {
+                "entry": kernel.entry,
+                "dtype": element.name,
+                "ctype": element.c_name,
+                "accumulator": element.accumulator,
+                "itemsize": element.itemsize,
+                "dtype_header": element.header,
+                "ceil_div": ceil_div,
+            }
+        )
+    except jinja2.TemplateError as error:
+        raise KernelError(f"{_place(kernel.folder, error)}: {error.message}") from error
+    return Source(kernel.name, kernel.entry, text, tuple(traits.items()))
+
+
+def template_digest(kernel: Kernel) -> str:
+    """Identity of all that decides a variant's text and launch: the template, what it includes, and kernel.py."""
+    return _template_digest(kernel.folder)
+
+
+@lru_cache(maxsize=64)
+def _template_digest(folder: Path) -> str:
+    parts = [digest((folder / DEFINITION).read_text(encoding="utf-8"))]
+    parts += [digest(text) for _, text in sorted(_sources(folder).items())]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+def _environment(folder: Path) -> jinja2.Environment:
+    return jinja2.sandbox.SandboxedEnvironment(
+        loader=jinja2.FileSystemLoader([folder, folder.parent]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the text is CUDA, not HTML
+        finalize=_as_cuda,
+    )
+
+
+def _as_cuda(value: Any) -> Any:
+    """Booleans as C++ writes them."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _sources(folder: Path) -> dict[str, str]:
+    """Template name → text, for the kernel's template and everything that it includes or imports."""
+    environment = _environment(folder)
+    assert environment.loader is not None
+    found: dict[str, str] = {}
+    pending = [TEMPLATE]
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        text, _, _ = environment.loader.get_source(environment, name)
+        found[name] = text
+        pending += [other for other in jinja2.meta.find_referenced_templates(environment.parse(text)) if other]
+    return found
+
+
+def _names(kernel: Kernel) -> frozenset[str]:
+    declared = [p.name for p in kernel.parameters] + [d.name for d in kernel.derived] + [t.name for t in kernel.traits]
+    return frozenset(declared)
+
+
+def _names_used_elsewhere(kernel: Kernel) -> frozenset[str]:
+    from autotile.kernels.expressions import Expression
+
+    launch = (*kernel.launch.grid, *kernel.launch.block, kernel.launch.shared_bytes, kernel.launch.static_shared_bytes)
+    texts = (*launch, *(d.expression for d in kernel.derived), *(t.expression for t in kernel.traits))
+    return frozenset(name for text in texts for name in Expression(text).names)
+
+
+@lru_cache(maxsize=64)
+def _checked_template(
+    folder: Path, kernel: str, declared: frozenset[str], used_elsewhere: frozenset[str]
+) -> jinja2.Template:
+    environment = _environment(folder)
+    try:
+        used = {
+            name
+            for text in _sources(folder).values()
+            for name in jinja2.meta.find_undeclared_variables(environment.parse(text))
+        }
+        template = environment.get_template(TEMPLATE)
+    except jinja2.TemplateError as error:
+        raise KernelError(f"{_place(folder, error)}: {error.message}") from error
+    unknown = used - declared - FIXED_NAMES
+    if unknown:
+        raise KernelError(f"{_line_of(folder, min(unknown))}: the template uses {', '.join(sorted(unknown))}, which "
+                          f"kernel {kernel} does not declare")  # fmt: skip
+    unused = declared - used - used_elsewhere
+    if unused:
+        raise KernelError(f"{folder / TEMPLATE}: nothing uses {', '.join(sorted(unused))}, declared in {DEFINITION}")
+    return template
+
+
+def _line_of(folder: Path, name: str) -> str:
+    """Where the name first stands, as file:line, for a message."""
+    for template, text in _sources(folder).items():
+        for number, line in enumerate(text.splitlines(), 1):
+            if name in line:
+                return f"{folder / template}:{number}"
+    return str(folder / TEMPLATE)
+
+
+def _place(folder: Path, error: jinja2.TemplateError) -> str:
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return f"{error.filename or folder / TEMPLATE}:{error.lineno}"
+    trace = error.__traceback__
+    line: int | None = None
+    file: str = str(folder / TEMPLATE)
+    while trace is not None:  # the last frame of a template is where it went wrong
+        if trace.tb_frame.f_code.co_filename.endswith(".j2"):
+            line, file = trace.tb_lineno, trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next
+    return f"{file}:{line}" if line else file

@@ -1,0 +1,1 @@
+"""Where kernels run: CUDA devices, the emulator, and what is known of each GPU."""

@@ -1,0 +1,139 @@
+"""What every device offers to the stages above it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from autotile.devices.info import DeviceInfo
+from autotile.types import Binary, Launch, Source, Target
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One problem's data on the host, ready for a device.
+
+    `arguments` are the kernel's arguments in C order: the name of an input or an output, or a size as an int (passed
+    as a 32-bit int). `reference` holds what each output must be, within `bound` (elementwise or one number; 0: equal
+    to the last bit). A reference is float64 where the bound is not 0, and of the output's own dtype where it is.
+    """
+
+    arguments: tuple[str | int, ...]
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    reference: Mapping[str, Array]
+    bound: Mapping[str, Array | float]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Outcome of one run on poisoned outputs.
+
+    `max_error` is the largest |output − reference| over its bound (1.0 and below is right; for exact outputs 0 or
+    infinity), `wrong` the number of elements beyond it, `detail` a sentence about the first of them, or what the
+    device found wrong with the run itself (a race, an access out of bounds), with the source's line.
+    """
+
+    max_error: float
+    wrong: int
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.wrong == 0 and not self.detail
+
+
+class Program(Protocol):
+    """A loaded binary, ready to be launched. Stays valid as long as its device."""
+
+    @property
+    def registers(self) -> int | None: ...
+
+    @property
+    def static_shared_bytes(self) -> int | None: ...
+
+
+class Stage(Protocol):
+    """A workload's data on the device. Leave the `with` block and the memory is free again."""
+
+    def __enter__(self) -> Stage: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def check(self, program: Any, launch: Launch) -> Check:
+        """Poisons the outputs, launches once, compares with the reference.
+
+        Raises LaunchError when the launch is refused or the kernel faults.
+        """
+        ...
+
+    def times_ms(self, program: Any, launch: Launch, runs: int) -> tuple[float, ...]:
+        """Times of `runs` launches, each with a cold L2 and another set of inputs than the one before. No warm-up."""
+        ...
+
+
+class Device(Protocol):
+    """A place where kernels run."""
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def comparer(self) -> Source | None:
+        """Source of the kernel with which this device compares outputs; None where the host does it."""
+        ...
+
+    def load(self, binary: Binary) -> Any:
+        """A Program. Raises LaunchError when the binary is not for this device."""
+        ...
+
+    def stage(self, workload: Workload, comparer: Binary | None = None) -> Stage: ...
+
+    def call(self, program: Any, launch: Launch, arguments: Sequence[Any], stream: Any = None) -> None:
+        """Launches with arguments that are on the device already: arrays of its own kind, or ints for sizes."""
+        ...
+
+
+def compare(output: Array, reference: Array, bound: Array | float) -> Check:
+    """Compares on the host; NaN and infinity must stand where the reference has them.
+
+    Raises ValueError when shapes differ: nothing is broadcast.
+    """
+    if output.shape != reference.shape:
+        raise ValueError(f"the output has shape {output.shape}, the reference {reference.shape}")
+    if np.ndim(bound) == 0 and float(np.asarray(bound)) == 0.0:
+        words = np.dtype((np.void, output.dtype.itemsize))
+        differs = np.ascontiguousarray(output).view(words) != np.ascontiguousarray(reference, output.dtype).view(words)
+        ratio = np.where(differs, np.inf, 0.0)
+    else:
+        ratio = _error_over_bound(output.astype(np.float64), np.asarray(reference, np.float64), bound)
+    wrong = int(np.count_nonzero(~(ratio <= 1.0)))
+    if not wrong:
+        return Check(float(ratio.max(initial=0.0)), 0)
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(~(ratio <= 1.0))), ratio.shape))
+    return Check(
+        float("inf") if np.isnan(ratio).any() else float(ratio.max()),
+        wrong,
+        f"{wrong} of {ratio.size} elements are wrong; the first at {list(first)}: "
+        f"{output[first]} instead of {reference[first]}",
+    )
+
+
+def _error_over_bound(output: Array, reference: Array, bound: Array | float) -> Array:
+    finite = np.isfinite(reference)
+    same = (output == reference) | (np.isnan(output) & np.isnan(reference))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        ratio = np.abs(output - reference) / bound
+    ratio = np.where(same, 0.0, np.where(finite & np.isfinite(output), ratio, np.inf))
+    return np.asarray(np.where(np.isnan(ratio), np.inf, ratio))

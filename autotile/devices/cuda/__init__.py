@@ -1,0 +1,16 @@
+"""CUDA devices, through pycuda. Importing this package starts nothing: CUDA is initialised by `open_cuda`."""
+
+from autotile.devices.cuda.device import CudaDevice, open_cuda
+from autotile.devices.cuda.driver import cuda_device_count, cuda_problem
+from autotile.devices.cuda.program import CudaProgram, Pointer
+from autotile.devices.cuda.stage import CudaStage
+
+__all__ = [
+    "CudaDevice",
+    "CudaProgram",
+    "CudaStage",
+    "Pointer",
+    "cuda_device_count",
+    "cuda_problem",
+    "open_cuda",
+]

@@ -1,0 +1,206 @@
+"""One GPU, opened: its primary context, its loaded programs, and what happens when CUDA says no."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from autotile.assets import DATA_DIR
+from autotile.devices.base import Array, Workload
+from autotile.devices.cuda import driver as cuda
+from autotile.devices.cuda.info import read_info
+from autotile.devices.cuda.program import CudaProgram
+from autotile.devices.cuda.stage import CudaStage
+from autotile.devices.info import DeviceInfo
+from autotile.errors import DeviceNotFound, LaunchError
+from autotile.types import Binary, Launch, Source, Target
+
+LOADED_PROGRAMS = 64
+"""Most programs that the device itself keeps loaded. Beyond it the one that was asked for longest ago goes, unless
+somebody still holds it."""
+
+_open: dict[int, CudaDevice] = {}
+_open_lock = threading.Lock()
+
+
+def open_cuda(index: int = 0) -> CudaDevice:
+    """The GPU of that index. Opened once: the same object for the same index.
+
+    Raises DeviceNotFound with the reason: no pycuda, no driver, no such index, or a fork after CUDA's start.
+    """
+    driver = cuda.load_driver()
+    with _open_lock:
+        if index not in _open:
+            count = int(driver.Device.count())
+            if not 0 <= index < count:
+                there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0" if count else "no GPU is visible"
+                raise DeviceNotFound(f"there is no cuda:{index}: {count} GPU(s) found ({there})")
+            _open[index] = CudaDevice(driver, index)
+        return _open[index]
+
+
+class CudaDevice:
+    """A GPU through pycuda, in its primary context, which PyTorch and CuPy use too.
+
+    Every operation makes the context current and gives the caller's back, on errors too. `poisoned` says what ended the
+    context (an illegal address, a trap); CUDA refuses all work in this process from then on.
+    """
+
+    def __init__(self, driver: Any, index: int) -> None:
+        self.index = index
+        self.poisoned: str | None = None
+        self._driver = driver
+        device = driver.Device(index)
+        self._info = read_info(driver, device)
+        self._context = device.retain_primary_context()
+        # The context stays with the process. Releasing it at exit would be pycuda's way to abort: by then PyTorch may
+        # still use it, and objects that hold memory in it may not have been freed.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._context))
+        self._handle = int(self._context.handle)
+        self._programs: OrderedDict[tuple[str, str], CudaProgram] = OrderedDict()
+
+    @property
+    def info(self) -> DeviceInfo:
+        return self._info
+
+    @property
+    def target(self) -> Target:
+        return Target("cuda", self._info.arch)
+
+    @property
+    def comparer(self) -> Source:
+        return Source("compare", "compare", (DATA_DIR / "compare.cu").read_text(encoding="utf-8"))
+
+    def load(self, binary: Binary) -> CudaProgram:
+        """Loads a cubin, or finds it loaded. Raises LaunchError when it is not for this device."""
+        if binary.target != self.target:
+            raise LaunchError(
+                f"a binary for {binary.target.kind} {binary.target.arch} cannot run on {self._info.name} "
+                f"({self._info.arch}); build it for this device"
+            )
+        key = (binary.digest, binary.entry)
+        if key in self._programs:
+            self._programs.move_to_end(key)
+            return self._programs[key]
+        image = binary.path.read_bytes()
+        with self.active():
+            module = self._driver.module_from_buffer(image)
+            program = CudaProgram(self._driver, module, binary.entry, image, self._info)
+            self._programs[key] = program
+            while len(self._programs) > LOADED_PROGRAMS:
+                self._programs.popitem(last=False)  # freed here, where the context is current
+        return program
+
+    def stage(self, workload: Workload, comparer: Binary | None = None) -> CudaStage:
+        """The workload's data on the device. Raises EnvironmentalError when the memory does not suffice."""
+        return CudaStage(self, self._driver, workload, None if comparer is None else self.load(comparer))
+
+    def call(self, program: CudaProgram, launch: Launch, arguments: Sequence[Any], stream: Any = None) -> None:
+        """Queues one launch.
+
+        Arguments are ints (sizes), `Pointer`s, or arrays on the device (pycuda, PyTorch, CuPy). `stream` is a pycuda
+        stream, a handle (int), or another library's stream; None is the default stream. Returns before the kernel ends.
+        Raises LaunchError.
+        """
+        if self.poisoned is not None:
+            self._refuse()
+        handle = foreign_stream(stream)
+        entered = cuda.current_context() != self._handle
+        if entered:
+            cuda.check_not_forked()
+            cuda.libcuda().cuCtxPushCurrent_v2(self._handle)
+        try:
+            if handle:
+                program.launch_foreign(launch, arguments, handle)
+            else:
+                program.launch(launch, arguments, None if handle == 0 else stream)
+        except self._driver.Error as error:
+            raise self._launch_error(error) from error
+        finally:
+            if entered:
+                cuda.libcuda().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def upload(self, array: Array) -> Any:
+        """A pycuda allocation that holds the array's bytes in C order (one byte at least, to have an address)."""
+        contiguous = np.ascontiguousarray(array)
+        with self.active():
+            allocation = self._driver.mem_alloc(max(contiguous.nbytes, 1))
+            if contiguous.nbytes:
+                self._driver.memcpy_htod(allocation, as_bytes(contiguous))
+        return allocation
+
+    def download(self, source: Any, out: Array) -> None:
+        """Copies from the device (allocation or address) into a C-contiguous array; waits for queued work first."""
+        if not out.flags.c_contiguous:
+            raise ValueError("download needs a C-contiguous array")
+        with self.active():
+            if out.nbytes:
+                self._driver.memcpy_dtoh(as_bytes(out), int(source))
+
+    def empty_gpuarray(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A pycuda GPUArray in this device's context, not initialised."""
+        with self.active():
+            return cuda.import_gpuarray().empty(shape, np.dtype(dtype))
+
+    def synchronize(self) -> None:
+        """Waits for all queued work. Raises LaunchError when a kernel faulted."""
+        with self.active():
+            self._driver.Context.synchronize()
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Makes the primary context current, for pycuda too; turns pycuda's errors into LaunchError."""
+        cuda.check_not_forked()
+        if self.poisoned is not None:
+            self._refuse()
+        before = cuda.current_context()
+        self._context.push()
+        try:
+            yield
+        except self._driver.Error as error:
+            raise self._launch_error(error) from error
+        finally:
+            try:
+                self._context.pop()
+            except self._driver.Error as error:
+                self.poisoned = self.poisoned or str(error)
+            # pycuda restores what its own stack holds; PyTorch sets the current context without it.
+            if cuda.current_context() != before:
+                cuda.libcuda().cuCtxSetCurrent(before)
+
+    def _launch_error(self, error: Exception) -> LaunchError:
+        """CUDA's own words; a fault that every later call repeats marks the device as poisoned."""
+        try:
+            self._driver.Context.synchronize()
+        except self._driver.Error as sticky:
+            self.poisoned = str(sticky)
+        return LaunchError(f"{self._info.name}: {error}")
+
+    def _refuse(self) -> None:
+        raise LaunchError(
+            f"{self._info.name} cannot be used in this process any more, since a kernel failed: {self.poisoned}. "
+            "Start a new process"
+        )
+
+
+def foreign_stream(stream: Any) -> int | None:
+    """Handle of a stream of another library: an int, or PyTorch's, CuPy's or CUDA Python's. None for pycuda's."""
+    if stream is None or type(stream).__module__.startswith("pycuda"):
+        return None
+    for name in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    return int(stream)
+
+
+def as_bytes(array: Array) -> Array:
+    """The same memory as bytes: dtypes such as bfloat16 have no buffer format that pycuda accepts."""
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,296 @@
+"""One problem's data on a GPU: checked there, timed there."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autotile.devices.base import Array, Check, Workload, compare
+from autotile.devices.cuda.program import CudaProgram, Pointer
+from autotile.errors import EnvironmentalError
+from autotile.types import Launch
+
+if TYPE_CHECKING:
+    from autotile.devices.cuda.device import CudaDevice
+
+INPUT_SETS = 3
+"""Copies of the data at different addresses, used in turn: no launch finds what the one before left in a cache."""
+
+POISON = (0xFF, 0xA5)
+"""Bytes that outputs hold before a check. Twice, with different ones: what a kernel never writes differs in one run."""
+
+GUARD_BYTES = 1024
+"""Poisoned bytes before and after each output, where a kernel that misses its bounds leaves a trace."""
+
+LEAST_FLUSH_BYTES = 64 << 20
+FLOAT_TYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "float64": 4}
+EXACT = 16
+"""`type` of compare.cu: see there."""
+
+
+class CudaStage:
+    """A workload on the device. Made by `CudaDevice.stage`; memory is taken on entering and freed on leaving."""
+
+    def __init__(self, device: CudaDevice, driver: Any, workload: Workload, comparer: CudaProgram | None) -> None:
+        self._device, self._driver, self._workload, self._comparer = device, driver, workload, comparer
+        self._memory: list[Any] = []
+        self._sets: list[dict[str, int]] = []
+        self._expected: dict[str, tuple[int, int]] = {}
+        self._flush = self._flush_bytes = self._outcome = 0
+        self._events: list[Any] = []
+        self._stream: Any = None
+
+    @property
+    def input_sets(self) -> int:
+        """Copies of the data; fewer than INPUT_SETS where the memory is short."""
+        return len(self._sets)
+
+    def __enter__(self) -> CudaStage:
+        try:
+            with self._device.active():
+                self._allocate()
+                self._fill()
+        except BaseException:
+            self._free()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._free()
+
+    def check(self, program: CudaProgram, launch: Launch) -> Check:
+        """Runs the program on two kinds of poison and compares on the device. Raises LaunchError."""
+        with self._device.active():
+            worst = 0.0
+            for poison in POISON:
+                found = self._check_once(program, launch, poison)
+                if not found.ok:
+                    # A kernel that is wrong may have written anywhere: over inputs, or over the reference itself.
+                    self._fill()
+                    return found
+                worst = max(worst, found.max_error)
+            changed = self._changed_input()
+            if changed:
+                self._fill()
+                return Check(worst, 0, f"the kernel wrote to its input {changed!r}")
+            return Check(worst, 0)
+
+    def times_ms(self, program: CudaProgram, launch: Launch, runs: int) -> tuple[float, ...]:
+        """Times by events, as they are read: 0 or negative ones too. Raises LaunchError.
+
+        All is queued before anything is waited for, so that the gaps between launches are not Python's.
+        """
+        driver = self._driver
+        with self._device.active():
+            while len(self._events) < 2 * runs:
+                self._events.append(driver.Event())
+            arguments = [self._arguments(number) for number in range(len(self._sets))]
+            for run in range(runs):
+                begin, end = self._events[2 * run : 2 * run + 2]
+                driver.memset_d8_async(self._flush, run % 256, self._flush_bytes, self._stream)
+                begin.record(self._stream)
+                program.launch(launch, arguments[run % len(arguments)], self._stream)
+                end.record(self._stream)
+            self._stream.synchronize()
+            return tuple(float(self._events[2 * run + 1].time_since(self._events[2 * run])) for run in range(runs))
+
+    def output(self, name: str) -> Array:
+        """What the last check left in an output, on the host."""
+        shape, dtype = self._workload.outputs[name]
+        result = np.empty(shape, dtype)
+        with self._device.active():
+            self._download(self._sets[0][name], result)
+        return result
+
+    def _allocate(self) -> None:
+        driver, info = self._driver, self._device.info
+        self._stream = driver.Stream()
+        self._flush_bytes = max(LEAST_FLUSH_BYTES, 2 * info.l2_bytes)
+        fixed = {name: _reference_of(self._workload, name) for name in self._workload.outputs}
+        fixed_bytes = self._flush_bytes + sum(
+            _padded(array.nbytes) + (_padded(bound.nbytes) if isinstance(bound, np.ndarray) else 0)
+            for array, bound in fixed.values()
+        )
+        set_bytes = sum(_padded(nbytes) for nbytes in self._sizes().values())
+        free = int(driver.mem_get_info()[0]) * 15 // 16  # the rest is for the modules and CUDA itself
+        sets = min(INPUT_SETS, (free - fixed_bytes) // max(set_bytes, 1))
+        if sets < 1:
+            raise EnvironmentalError(
+                f"the problem needs {(fixed_bytes + set_bytes) >> 20} MiB on {info.name}, which has {free >> 20} MiB "
+                "free; take a smaller problem, or end what else uses the GPU"
+            )
+        self._flush = self._alloc(self._flush_bytes)
+        self._outcome = self._alloc(24)
+        for name, (reference, bound) in fixed.items():
+            bounds = self._alloc(bound.nbytes) if isinstance(bound, np.ndarray) else 0
+            self._expected[name] = (self._alloc(reference.nbytes), bounds)
+        for _ in range(sets):
+            self._sets.append(
+                {name: self._alloc(nbytes + 2 * GUARD_BYTES) + GUARD_BYTES for name, nbytes in self._sizes().items()}
+            )
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of each input and output."""
+        sizes = {name: array.nbytes for name, array in self._workload.inputs.items()}
+        for name, (shape, dtype) in self._workload.outputs.items():
+            sizes[name] = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return sizes
+
+    def _alloc(self, nbytes: int) -> int:
+        self._memory.append(self._driver.mem_alloc(max(nbytes, 1)))
+        return int(self._memory[-1])
+
+    def _fill(self) -> None:
+        """Copies inputs, references and bounds from the host."""
+        for name, array in self._workload.inputs.items():
+            self._upload(self._sets[0][name], array)
+            for other in self._sets[1:]:
+                if array.nbytes:
+                    self._driver.memcpy_dtod(other[name], self._sets[0][name], array.nbytes)
+        for name, (reference_at, bound_at) in self._expected.items():
+            reference, bound = _reference_of(self._workload, name)
+            self._upload(reference_at, reference)
+            if isinstance(bound, np.ndarray):
+                self._upload(bound_at, bound)
+
+    def _free(self) -> None:
+        from autotile.errors import LaunchError
+
+        try:
+            with self._device.active():
+                self._events.clear()
+                self._stream = None
+                while self._memory:
+                    self._memory.pop().free()
+        except LaunchError:  # the context is gone, and its memory with it
+            self._memory.clear()
+        self._sets.clear()
+
+    def _arguments(self, number: int) -> list[int | Pointer]:
+        addresses: Mapping[str, int] = self._sets[number]
+        return [
+            Pointer(addresses[argument]) if isinstance(argument, str) else argument
+            for argument in self._workload.arguments
+        ]
+
+    def _check_once(self, program: CudaProgram, launch: Launch, poison: int) -> Check:
+        sizes = self._sizes()
+        for name in self._workload.outputs:
+            self._driver.memset_d8_async(
+                self._sets[0][name] - GUARD_BYTES, poison, sizes[name] + 2 * GUARD_BYTES, self._stream
+            )
+        program.launch(launch, self._arguments(0), self._stream)
+        self._stream.synchronize()
+        worst = 0.0
+        for name in self._workload.outputs:
+            found = self._compare(name, poison)
+            if not found.ok:
+                return found
+            worst = max(worst, found.max_error)
+            outside = self._wrote_outside(name, sizes[name], poison)
+            if outside:
+                return Check(worst, 0, outside)
+        return Check(worst, 0)
+
+    def _compare(self, name: str, poison: int) -> Check:
+        shape, dtype = self._workload.outputs[name]
+        size = int(np.prod(shape, dtype=np.int64))
+        bound = self._workload.bound[name]
+        kind = EXACT + dtype.itemsize if _is_exact(bound) else FLOAT_TYPES.get(dtype.name, 0)
+        if self._comparer is None or kind == 0:
+            return compare(self._host_output(name), self._workload.reference[name], bound)
+        scalar = 0.0 if isinstance(bound, np.ndarray) and bound.ndim else float(bound)
+        wrong, first, worst = self._run_comparer(self._sets[0][name], self._expected[name], scalar, size, kind)
+        if not wrong:
+            return Check(worst, 0)
+        index = tuple(int(i) for i in np.unravel_index(first, shape))
+        got = np.empty(1, dtype)
+        self._download(self._sets[0][name] + first * dtype.itemsize, got)
+        unwritten = " (never written)" if got.tobytes() == bytes([poison]) * dtype.itemsize else ""
+        return Check(
+            worst,
+            wrong,
+            f"{wrong} of {size} elements are wrong; the first at {list(index)}: {got[0]}{unwritten} instead of "
+            f"{self._workload.reference[name][index]}",
+        )
+
+    def _run_comparer(
+        self, output: int, expected: tuple[int, int], bound: float, size: int, kind: int
+    ) -> tuple[int, int, float]:
+        """Number of wrong elements, index of the first, largest error over its bound."""
+        assert self._comparer is not None
+        self._upload(self._outcome, np.array([0, 2**64 - 1, 0], np.uint64))
+        self._comparer.launch_raw(
+            (min(max(-(-size // 256), 1), 8 * self._device.info.sm_count), 1, 1),
+            (256, 1, 1),
+            "PPPdqiP",
+            (output, *expected, bound, size, kind, self._outcome),
+            self._stream,
+        )
+        self._stream.synchronize()
+        result = np.empty(3, np.uint64)
+        self._download(self._outcome, result)
+        return int(result[0]), int(result[1]), struct.unpack("d", result[2].tobytes())[0]
+
+    def _wrote_outside(self, name: str, nbytes: int, poison: int) -> str:
+        guard = np.empty(GUARD_BYTES, np.uint8)
+        for side, address in (
+            ("before the start", self._sets[0][name] - GUARD_BYTES),
+            ("after the end", self._sets[0][name] + nbytes),
+        ):
+            self._download(address, guard)
+            count = int(np.count_nonzero(guard != poison))
+            if count:
+                return f"the kernel wrote {count} bytes {side} of its output {name!r}"
+        return ""
+
+    def _changed_input(self) -> str:
+        """Name of an input that the kernel wrote to, seen by comparing with the next set; empty when there is none."""
+        if self._comparer is None or len(self._sets) < 2:
+            return ""
+        for name, array in self._workload.inputs.items():
+            expected = (self._sets[1][name], 0)
+            if self._run_comparer(self._sets[0][name], expected, 0.0, array.nbytes, EXACT + 1)[0]:
+                return name
+        return ""
+
+    def _host_output(self, name: str) -> Array:
+        shape, dtype = self._workload.outputs[name]
+        result = np.empty(shape, dtype)
+        self._download(self._sets[0][name], result)
+        return result
+
+    def _upload(self, address: int, array: Array) -> None:
+        if array.nbytes:
+            self._driver.memcpy_htod(address, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+    def _download(self, address: int, out: Array) -> None:
+        if out.nbytes:
+            self._driver.memcpy_dtoh(out.reshape(-1).view(np.uint8), address)
+
+
+def _is_exact(bound: Array | float) -> bool:
+    return np.ndim(bound) == 0 and float(bound) == 0.0
+
+
+def _padded(nbytes: int) -> int:
+    """Bytes that an allocation takes, guards included: CUDA gives out memory in blocks of 512 bytes and more."""
+    return -(-(nbytes + 2 * GUARD_BYTES) // 512) * 512
+
+
+def _reference_of(workload: Workload, name: str) -> tuple[Array, Array | float]:
+    """Reference and bound as the comparer reads them: the output's own dtype where the bound is 0, else float64."""
+    shape, dtype = workload.outputs[name]
+    bound = workload.bound[name]
+    if _is_exact(bound):
+        return np.ascontiguousarray(workload.reference[name], dtype), 0.0
+    reference = np.ascontiguousarray(workload.reference[name], np.float64)
+    if np.ndim(bound) == 0:
+        return reference, float(bound)
+    return reference, np.ascontiguousarray(np.broadcast_to(np.asarray(bound, np.float64), shape))

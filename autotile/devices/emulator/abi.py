@@ -1,0 +1,95 @@
+"""The structures and functions of the emulator's runtime, as ctypes sees them: the twin of host/abi.h and host/runtime.cpp."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+
+VERSION = 1
+LAUNCHED = 0
+
+# AutotileParameterKind
+POINTER_KIND, SIGNED_KIND, UNSIGNED_KIND, FLOATING_KIND, OPAQUE_KIND = range(5)
+
+# DiagnosticKind, from 1
+DIAGNOSTIC_KINDS = (
+    "out_of_bounds", "misaligned", "read_only_write", "shared_race", "global_race", "uninitialised_shared",
+    "barrier_divergence", "deadlock", "inactive_lane", "timeout", "stack_overflow", "division_by_zero", "trap",
+    "bad_copy_size",
+)  # fmt: skip
+# DiagnosticOp, from 0
+DIAGNOSTIC_OPS = ("load", "store", "read-after-write", "write-after-write", "write-after-read", "read-before-wait")
+
+
+class Parameter(ctypes.Structure):
+    _fields_ = [("kind", c_uint32), ("bytes", c_uint32)]
+
+
+class LaunchBuffer(ctypes.Structure):
+    _fields_ = [("begin", c_void_p), ("bytes", c_uint64), ("unit_shift", c_uint32), ("writable", c_uint32)]
+
+
+class LaunchRequest(ctypes.Structure):
+    _fields_ = [
+        ("grid", c_uint32 * 3),
+        ("block", c_uint32 * 3),
+        ("shared_bytes", c_uint32),
+        ("level", c_uint32),
+        ("backward", c_uint32),
+        ("buffer_count", c_uint32),
+        ("buffers", POINTER(LaunchBuffer)),
+        ("arguments", POINTER(c_void_p)),
+        ("blocks", c_void_p),
+        ("block_count", c_int64),
+        ("limit_s", c_double),
+    ]
+
+
+class FoundDiagnostic(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_uint32),
+        ("op", c_uint32),
+        ("count", c_uint64),
+        ("pc", c_uint64),
+        ("other_pc", c_uint64),
+        ("line", c_uint32),
+        ("other_line", c_uint32),
+        ("thread", c_int32),
+        ("other_thread", c_int32),
+        ("block", c_int64),
+        ("other_block", c_int64),
+        ("address", c_uint64),
+        ("bytes", c_uint64),
+        ("across_warps", c_uint32),
+        ("waiting", c_uint32),
+    ]
+
+
+class FoundSite(ctypes.Structure):
+    _fields_ = [
+        ("pc", c_uint64),
+        ("store", c_uint32),
+        ("shared", c_uint32),
+        ("bytes", c_uint32),
+        ("pad", c_uint32),
+        ("requests", c_uint64),
+        ("lanes", c_uint64),
+        ("total", c_uint64),
+        ("ideal", c_uint64),
+        ("worst", c_uint64),
+    ]
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Gives the library's functions their types; without them ctypes would cut pointers to ints."""
+    library.autotile_launch.argtypes = [POINTER(LaunchRequest)]
+    library.autotile_launch.restype = c_int
+    library.autotile_parameters.restype = POINTER(Parameter)
+    library.autotile_diagnostics.argtypes = [POINTER(c_uint64)]
+    library.autotile_diagnostics.restype = POINTER(FoundDiagnostic)
+    library.autotile_sites.argtypes = [POINTER(c_uint64)]
+    library.autotile_sites.restype = POINTER(FoundSite)
+    library.autotile_static_shared_bytes.restype = c_uint64
+    library.autotile_shared_address.argtypes = [c_int]
+    library.autotile_shared_address.restype = c_uint64
+    library.autotile_release.restype = None

@@ -1,0 +1,146 @@
+"""The emulator as a device: runs on the CPU, checks everything, and estimates a named GPU's time."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from autotile.devices.base import Check, Workload, compare
+from autotile.devices.emulator.estimate import Counters, counters_of, estimate_ms
+from autotile.devices.emulator.program import EmulatedProgram, Mode, Order, device_buffer
+from autotile.devices.emulator.report import Report
+from autotile.devices.gpus import find_gpu
+from autotile.devices.info import DeviceInfo
+from autotile.errors import LaunchError
+from autotile.types import Binary, Launch, Measurement, Source, Target
+
+DEFAULT_GPU = "h200"
+LAUNCH_LIMIT_S = 60.0
+"""A kernel that runs longer than this on a small problem hangs."""
+
+
+class EmulatorDevice:
+    """Implements Device. `gpu` names the GPU whose limits apply and whose time is estimated."""
+
+    def __init__(self, gpu: str = DEFAULT_GPU) -> None:
+        modelled = find_gpu(gpu)
+        self.info: DeviceInfo = replace(
+            modelled, name=f"emulated {modelled.name}", kind="emulator", driver="none", estimated=True
+        )
+        self.target = Target("host", platform.machine())
+        self.comparer: Source | None = None
+
+    def load(self, binary: Binary) -> EmulatedProgram:
+        """Raises LaunchError for a binary that was not built for this CPU."""
+        if binary.target != self.target:
+            raise LaunchError(f"a binary for {binary.target.kind} {binary.target.arch} does not run on the emulator")
+        return EmulatedProgram(binary.path)
+
+    def stage(self, workload: Workload, comparer: Binary | None = None) -> EmulatedStage:
+        return EmulatedStage(self, workload)
+
+    def call(self, program: EmulatedProgram, launch: Launch, arguments: Sequence[Any], stream: Any = None) -> None:
+        """Runs with numpy arrays in place; ints are passed as 32-bit ints. Raises LaunchError for a fault."""
+        values = [np.int32(value) if isinstance(value, int) else value for value in arguments]
+        report = run(program, launch, values, "check")
+        if report.diagnostics:
+            raise LaunchError(report.diagnostics[0].message)
+
+    def estimate(
+        self,
+        counters: Counters,
+        *,
+        launch: Launch,
+        flops: int,
+        moved_bytes: int,
+        traced_flops: int,
+        traced_bytes: int,
+        dtype: str,
+        static_shared_bytes: int = 0,
+    ) -> Measurement:
+        """The modelled GPU's time for a problem, from the counters of a traced small one (see estimate.py)."""
+        time_ms = estimate_ms(
+            counters.scaled(traced_flops, flops, traced_bytes, moved_bytes),
+            self.info,
+            launch,
+            flops=flops,
+            moved_bytes=moved_bytes,
+            dtype=dtype,
+            static_shared_bytes=static_shared_bytes,
+        )
+        return Measurement(time_ms, time_ms, 0.0, 1, estimated=True)
+
+
+class EmulatedStage:
+    """A workload in host memory, each array alone between guards, so that its bounds are exact."""
+
+    def __init__(self, device: EmulatorDevice, workload: Workload) -> None:
+        self._device, self._workload = device, workload
+        self._inputs = {name: device_buffer(array) for name, array in workload.inputs.items()}
+        self._outputs = {
+            name: device_buffer(np.empty(shape, dtype)) for name, (shape, dtype) in workload.outputs.items()
+        }
+
+    def __enter__(self) -> EmulatedStage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inputs, self._outputs = {}, {}
+
+    def check(self, program: Any, launch: Launch) -> Check:
+        return self.trace(program, launch, mode="check")[0]
+
+    def trace(self, program: Any, launch: Launch, mode: Mode = "trace") -> tuple[Check, Counters]:
+        """Checks, and counts what the first of the two runs did to memory."""
+        report = self._run(program, launch, mode, poison=0xFF)
+        counters = counters_of(report.accesses, launch)
+        check = self._judge(report)
+        if check.ok:  # the other order of threads, on another poison: a race or an unwritten element shows
+            check = self._judge(self._run(program, launch, "check", poison=0xA5, order="backward"))
+        return check, counters
+
+    def times_ms(self, program: Any, launch: Launch, runs: int) -> tuple[float, ...]:
+        """The same estimate `runs` times over, for this very workload."""
+        _, counters = self.trace(program, launch)
+        moved = sum(a.nbytes for a in (*self._inputs.values(), *self._outputs.values()))
+        time_ms = estimate_ms(counters, self._device.info, launch, flops=0, moved_bytes=moved, dtype="float32")
+        return (time_ms,) * runs
+
+    def _run(self, program: Any, launch: Launch, mode: Mode, poison: int, order: Order = "forward") -> Report:
+        for array in self._outputs.values():
+            array.view(np.uint8).fill(poison)
+        arrays = {**self._inputs, **self._outputs}
+        arguments = [arrays[a] if isinstance(a, str) else np.int32(a) for a in self._workload.arguments]
+        return run(program, launch, arguments, mode, order)
+
+    def _judge(self, report: Report) -> Check:
+        if report.diagnostics:
+            return Check(float("inf"), 0, report.diagnostics[0].message)
+        worst = Check(0.0, 0)
+        for name, output in self._outputs.items():
+            check = compare(output, self._workload.reference[name], self._workload.bound[name])
+            if not check.ok:
+                return check
+            worst = max(worst, check, key=lambda c: c.max_error)
+        return worst
+
+
+def run(
+    program: EmulatedProgram, launch: Launch, arguments: Sequence[Any], mode: str, order: str = "forward"
+) -> Report:
+    return program.launch(
+        launch.grid,
+        launch.block,
+        launch.shared_bytes,
+        arguments,
+        mode=mode,
+        order=order,
+        limit_s=LAUNCH_LIMIT_S,
+    )

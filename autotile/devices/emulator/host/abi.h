@@ -1,0 +1,57 @@
+// What a kernel's translation unit and the runtime agree on. The kernel sees it through cuda_host.h, the runtime
+// directly; program.py mirrors the structures with ctypes, so raise AUTOTILE_ABI when one of them changes.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define AUTOTILE_ABI 1
+// 227 KiB is the most shared memory that any device up to sm_120 gives a block.
+#define AUTOTILE_ARENA_BYTES (227 * 1024)
+#define AUTOTILE_EXPORT __attribute__((visibility("default")))
+
+struct AutotileIndex {
+    unsigned x, y, z;
+};
+
+struct AutotileBuiltins {
+    AutotileIndex thread, block, block_dim, grid_dim;
+};
+
+enum AutotileParameterKind : uint32_t { kPointer, kSigned, kUnsigned, kFloating, kOpaque };
+
+struct AutotileParameter {
+    uint32_t kind, bytes;
+};
+
+// What the lanes of a warp do together; the runtime computes every result when the last lane has arrived.
+enum AutotileWarpOp : uint32_t {
+    kSyncWarp,
+    kShuffle,
+    kBallot,
+    kMatchAny,
+    kReduceAdd,
+    kReduceMinSigned,
+    kReduceMaxSigned,
+    kReduceMinUnsigned,
+    kReduceMaxUnsigned,
+    kReduceAnd,
+    kReduceOr,
+    kReduceXor,
+};
+
+enum AutotileBarrierOp : uint32_t { kBarrier, kBarrierCount, kBarrierAnd, kBarrierOr };
+
+extern "C" {
+int autotile_barrier(uint32_t op, int predicate, uint32_t line, uint32_t site);
+uint64_t autotile_warp(uint32_t mask, uint32_t op, uint64_t value, uint32_t source_lane);
+uint32_t autotile_active_lanes(void);
+uint64_t autotile_atomic_load(const void* address, uint32_t bytes);
+void autotile_atomic_store(void* address, uint32_t bytes, uint64_t value);
+void autotile_fence(void);
+void autotile_copy_async(void* shared, const void* global, size_t bytes, size_t zero_bytes);
+void autotile_copy_commit(void);
+void autotile_copy_wait(size_t pending_groups);
+void autotile_trap(void);
+uint16_t autotile_half_from_float(float value);
+float autotile_float_from_half(uint16_t bits);
+}

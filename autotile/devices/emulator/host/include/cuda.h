@@ -1,0 +1,2 @@
+// What it declares is in cuda_host.h already.
+#pragma once

@@ -1,0 +1,3 @@
+// The older name.
+#pragma once
+#include "cuda_pipeline.h"

@@ -1,0 +1,2 @@
+// The constants that kernels use are in cuda_math.h.
+#pragma once

@@ -1,0 +1,459 @@
+// The CPU side of a kernel compiled as host C++: linked into the same library, it runs the threads as fibers and watches
+// every access through the callbacks that -fsanitize=thread plants (libtsan itself is not linked).
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#ifdef __linux__
+#include <elf.h>
+#include <link.h>
+#include <sys/syscall.h>
+#endif
+#include <ucontext.h>
+
+#include "schedule.h"
+
+// ------------------------------------------------------------------------------- callbacks of the instrumented kernel
+
+#define AUTOTILE_ACCESS(bytes)                                                                                        \
+    void __tsan_read##bytes(void* p) { access((char*)p, bytes, kRead, AUTOTILE_CALLER); }                             \
+    void __tsan_write##bytes(void* p) { access((char*)p, bytes, kWrite, AUTOTILE_CALLER); }                           \
+    void __tsan_volatile_read##bytes(void* p) { access((char*)p, bytes, kRead, AUTOTILE_CALLER); }                    \
+    void __tsan_volatile_write##bytes(void* p) { access((char*)p, bytes, kWrite, AUTOTILE_CALLER); }                  \
+    void __tsan_unaligned_read##bytes(void* p) { access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER); }         \
+    void __tsan_unaligned_write##bytes(void* p) { access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER); }       \
+    void __tsan_unaligned_volatile_read##bytes(void* p) { access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER); } \
+    void __tsan_unaligned_volatile_write##bytes(void* p) { access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER); } \
+    void __tsan_read_write##bytes(void* p) {                                                                          \
+        access((char*)p, bytes, kRead, AUTOTILE_CALLER);                                                              \
+        access((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                             \
+    }                                                                                                                 \
+    void __tsan_unaligned_read_write##bytes(void* p) {                                                                \
+        access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER);                                                    \
+        access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                   \
+    }
+
+// The compilers turn plain loops into calls of memcpy and memset; the empty asm keeps these from calling themselves.
+static void copy_bytes(char* target, const char* source, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) {
+        target[i] = source[i];
+        asm volatile("" ::: "memory");
+    }
+}
+
+static void copy_checked(char* target, const char* source, size_t bytes, uint32_t pc) {
+    if (bytes && launch.fiber && launch.instrumented) {
+        access_range((char*)source, bytes, kRead, pc);
+        access_range(target, bytes, kWrite, pc);
+    }
+    if (target <= source) return copy_bytes(target, source, bytes);
+    for (size_t i = bytes; i-- > 0;) {
+        target[i] = source[i];
+        asm volatile("" ::: "memory");
+    }
+}
+
+extern "C" {
+AUTOTILE_ACCESS(1)
+AUTOTILE_ACCESS(2)
+AUTOTILE_ACCESS(4)
+AUTOTILE_ACCESS(8)
+AUTOTILE_ACCESS(16)
+void __tsan_read_range(void* p, size_t bytes) { access_range((char*)p, bytes, kRead, AUTOTILE_CALLER); }
+void __tsan_write_range(void* p, size_t bytes) { access_range((char*)p, bytes, kWrite, AUTOTILE_CALLER); }
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+// Hidden in the library, so that the kernel's copies of whole structures are seen as well.
+void* memcpy(void* target, const void* source, size_t bytes) {
+    copy_checked((char*)target, (const char*)source, bytes, AUTOTILE_CALLER);
+    return target;
+}
+void* memmove(void* target, const void* source, size_t bytes) {
+    copy_checked((char*)target, (const char*)source, bytes, AUTOTILE_CALLER);
+    return target;
+}
+void* memset(void* target, int value, size_t bytes) {
+    if (bytes && launch.fiber && launch.instrumented) access_range((char*)target, bytes, kWrite, AUTOTILE_CALLER);
+    for (size_t i = 0; i < bytes; i++) {
+        ((char*)target)[i] = (char)value;
+        asm volatile("" ::: "memory");
+    }
+    return target;
+}
+void* __tsan_memcpy(void* target, const void* source, size_t bytes) {
+    copy_checked((char*)target, (const char*)source, bytes, AUTOTILE_CALLER);
+    return target;
+}
+void* __tsan_memmove(void* target, const void* source, size_t bytes) {
+    copy_checked((char*)target, (const char*)source, bytes, AUTOTILE_CALLER);
+    return target;
+}
+void* __tsan_memset(void* target, int value, size_t bytes) { return memset(target, value, bytes); }
+}
+
+// ---------------------------------------------------------------------------- what the kernel's built-in functions call
+
+extern "C" int autotile_barrier(uint32_t op, int predicate, uint32_t line, uint32_t site) {
+    Fiber& fiber = *launch.fiber;
+    count_tick(AUTOTILE_CALLER);
+    fiber.op = op, fiber.value = predicate != 0, fiber.line = line, fiber.site = site;
+    fiber.state = kAtBarrier;
+    yield_to_scheduler();
+    return (int)launch.fiber->result;
+}
+
+extern "C" uint64_t autotile_warp(uint32_t mask, uint32_t op, uint64_t value, uint32_t source_lane) {
+    Fiber& fiber = *launch.fiber;
+    count_tick(AUTOTILE_CALLER);
+    fiber.mask = mask, fiber.op = op, fiber.value = value, fiber.source_lane = source_lane;
+    fiber.pc = AUTOTILE_CALLER;
+    fiber.state = kAtWarp;
+    yield_to_scheduler();
+    return launch.fiber->result;
+}
+
+extern "C" uint32_t autotile_active_lanes(void) {
+    uint32_t first, last, lanes = 0;
+    warp_bounds(launch.thread, first, last);
+    for (uint32_t i = first; i < last; i++)
+        if (fibers[i].state != kDone) lanes |= 1u << (i - first);
+    return lanes;
+}
+
+extern "C" uint64_t autotile_atomic_load(const void* address, uint32_t bytes) {
+    if (launch.instrumented) access((char*)address, bytes, kAtomic, AUTOTILE_CALLER);
+    if (shared_offset((const char*)address) < 0) {
+        block_acquired = true;
+        if (block_fenced) block_starts[block_starts.size - 1].released = true;
+    }
+    uint64_t value = 0;
+    if (bytes == 8) __builtin_memcpy(&value, address, 8);
+    if (bytes == 4) __builtin_memcpy(&value, address, 4);
+    if (bytes == 2) __builtin_memcpy(&value, address, 2);
+    return value;
+}
+
+extern "C" void autotile_atomic_store(void* address, uint32_t bytes, uint64_t value) {
+    if (bytes == 8) __builtin_memcpy(address, &value, 8);
+    if (bytes == 4) __builtin_memcpy(address, &value, 4);
+    if (bytes == 2) __builtin_memcpy(address, &value, 2);
+}
+
+extern "C" void autotile_fence(void) { block_fenced = true; }
+
+extern "C" void autotile_copy_async(void* target, const void* source, size_t bytes, size_t zero_bytes) {
+    uint32_t pc = AUTOTILE_CALLER;
+    Fiber& fiber = *launch.fiber;
+    count_tick(pc);
+    if (zero_bytes > bytes) fault(kBadCopySize, kWrite, pc, (char*)target, (unsigned)zero_bytes);
+    unsigned copied = (unsigned)(bytes - zero_bytes);
+    check_copy((char*)target, (const char*)source, (unsigned)bytes, copied, pc);
+    PendingCopy copy{};
+    copy.target = (char*)target;
+    copy.bytes = (uint32_t)bytes, copy.group = fiber.open_group, copy.pc = pc;
+    copy.issue_epoch = launch.epoch, copy.issue_warp_epoch = fiber.warp_epoch;
+    if (copied == 16) __builtin_memcpy(copy.words, source, 16);
+    else for (unsigned i = 0; i < copied; i++) ((char*)copy.words)[i] = ((const char*)source)[i];
+    launch.busy = true;
+    fiber.copies.push(copy);
+    launch.busy = false;
+}
+
+extern "C" void autotile_copy_commit(void) { launch.fiber->open_group++; }
+
+extern "C" void autotile_copy_wait(size_t pending_groups) {
+    uint32_t committed = launch.fiber->open_group;
+    if (pending_groups < committed) land_copies(committed - (uint32_t)pending_groups, false);
+}
+
+extern "C" void autotile_trap(void) { fault(kTrap, kRead, AUTOTILE_CALLER, nullptr, 0); }
+
+// IEEE binary16, rounded to nearest even, without a table and without F16C.
+extern "C" uint16_t autotile_half_from_float(float value) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, 4);
+    uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return 0x7fff;                        // NaN, as CUDA gives it
+    if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00);    // 65520 and above round to infinity
+    if (magnitude >= 0x38800000) {                                    // normal: rebias, round 13 bits away
+        uint32_t rounded = magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1);
+        return (uint16_t)(sign | rounded >> 13);
+    }
+    if (magnitude < 0x33000000) return (uint16_t)sign;                // below half of the smallest denormal
+    uint32_t shift = 126 - (magnitude >> 23), mantissa = (magnitude & 0x7fffff) | 0x800000;
+    uint32_t kept = mantissa >> shift, rest = mantissa & ((1u << shift) - 1), half = 1u << (shift - 1);
+    kept += rest > half || (rest == half && (kept & 1));
+    return (uint16_t)(sign | kept);
+}
+
+extern "C" float autotile_float_from_half(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 0x3ff, bits;
+    if (exponent == 31) {
+        bits = sign | 0x7f800000 | mantissa << 13;
+    } else if (exponent) {
+        bits = sign | (exponent + 112) << 23 | mantissa << 13;
+    } else {
+        float value = (float)mantissa * 0x1p-24f;  // exact
+        return sign ? -value : value;
+    }
+    float value;
+    __builtin_memcpy(&value, &bits, 4);
+    return value;
+}
+
+// ----------------------------------------------------------------------------------------------- faults and time limit
+
+static constexpr int kFaultSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+static constexpr size_t kFaultCount = sizeof kFaultSignals / sizeof kFaultSignals[0];
+static struct sigaction old_actions[kFaultCount];
+static pthread_t launch_thread;
+
+static uint32_t interrupted_pc(void* context) {
+#if defined(__linux__) && defined(__x86_64__)
+    return relative((void*)((ucontext_t*)context)->uc_mcontext.gregs[REG_RIP]) + 1;  // + 1: as if a return address
+#elif defined(__linux__) && defined(__aarch64__)
+    return relative((void*)((ucontext_t*)context)->uc_mcontext.pc) + 1;
+#else
+    (void)context;
+    return 0;
+#endif
+}
+
+static void pass_on(int signal_number, siginfo_t* info, void* context) {
+    for (size_t i = 0; i < kFaultCount; i++) {
+        if (kFaultSignals[i] != signal_number) continue;
+        const struct sigaction& old = old_actions[i];
+        if (old.sa_flags & SA_SIGINFO) return old.sa_sigaction(signal_number, info, context);
+        if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN) return old.sa_handler(signal_number);
+    }
+    signal(signal_number, SIG_DFL);  // comes again at once, and ends the process as it would have without us
+}
+
+// Runs on a stack of its own (the fiber's may be full) and leaves it through the scheduler; SA_NODEFER keeps the signal
+// mask as it was.
+static void on_fault(int signal_number, siginfo_t* info, void* context) {
+    if (!launch.fiber || !pthread_equal(pthread_self(), launch_thread)) return pass_on(signal_number, info, context);
+    DiagnosticKind kind = kOutOfBounds;
+    if (stacks.in_guard((const char*)info->si_addr)) kind = kStackOverflow;
+    if (signal_number == SIGFPE) kind = kDivisionByZero;
+    if (signal_number == SIGILL || signal_number == SIGTRAP) kind = kTrap;
+    fault(kind, kRead, interrupted_pc(context), (const char*)info->si_addr, 0);
+}
+
+#ifdef __linux__
+static constexpr uint32_t kPatienceTicks = 4;
+static constexpr long kTickNs = 25 * 1000 * 1000;
+static timer_t timer;
+static bool timer_armed;
+static struct sigaction old_timer_action;
+
+static int timer_signal() { return SIGRTMIN + 11; }
+
+// The accesses poll the flag. Who has not seen it after some ticks computes without any access, and can be left there:
+// such a thread is not inside the runtime.
+static void on_timer(int, siginfo_t*, void* context) {
+    if (!pthread_equal(pthread_self(), launch_thread)) return;
+    launch.overdue_ticks = launch.overdue_ticks + 1;
+    if (launch.overdue_ticks < kPatienceTicks || !launch.fiber || launch.busy) return;
+    report(kTimeout, kLoad, interrupted_pc(context));
+    stop_launch();
+}
+
+static void arm_timer(double limit_s) {
+    struct sigaction action {};
+    action.sa_sigaction = on_timer;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
+    sigaction(timer_signal(), &action, &old_timer_action);
+    struct sigevent event {};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = timer_signal();
+#ifdef sigev_notify_thread_id
+    event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+#else
+    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+#endif
+    timer_armed = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0;
+    struct itimerspec when {};
+    when.it_value.tv_sec = (time_t)limit_s;
+    when.it_value.tv_nsec = (long)((limit_s - (double)when.it_value.tv_sec) * 1e9) + 1;
+    when.it_interval.tv_nsec = kTickNs;
+    if (timer_armed) timer_settime(timer, 0, &when, nullptr);
+}
+
+static void disarm_timer() {
+    if (timer_armed) timer_delete(timer);
+    timer_armed = false;
+    sigaction(timer_signal(), &old_timer_action, nullptr);
+}
+#else
+static void arm_timer(double) {}
+static void disarm_timer() {}
+#endif
+
+static constexpr size_t kSignalStackBytes = 64 * 1024;
+static char signal_stack[kSignalStackBytes];
+static stack_t old_signal_stack;
+
+static void catch_faults(double limit_s) {
+    launch_thread = pthread_self();
+    stack_t own{};
+    own.ss_sp = signal_stack, own.ss_size = kSignalStackBytes;
+    sigaltstack(&own, &old_signal_stack);
+    struct sigaction action {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    for (size_t i = 0; i < kFaultCount; i++) sigaction(kFaultSignals[i], &action, &old_actions[i]);
+    arm_timer(limit_s);
+}
+
+static void release_faults() {
+    disarm_timer();
+    for (size_t i = 0; i < kFaultCount; i++) sigaction(kFaultSignals[i], &old_actions[i], nullptr);
+    sigaltstack(&old_signal_stack, nullptr);
+}
+
+// ------------------------------------------------------------------------------------------------- the library's face
+
+struct LaunchBuffer {
+    void* begin;
+    uint64_t bytes;
+    uint32_t unit_shift, writable;
+};
+
+struct LaunchRequest {
+    uint32_t grid[3], block[3];
+    uint32_t shared_bytes, level, backward, buffer_count;
+    const LaunchBuffer* buffers;
+    void** arguments;
+    const int64_t* blocks;  // linear block numbers, or null for all
+    int64_t block_count;
+    double limit_s;
+};
+
+static void add_constants() {
+    if (constants.size) return;
+#ifdef __linux__
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void*) {
+            if (info->dlpi_addr != image_base) return 0;
+            for (int i = 0; i < info->dlpi_phnum; i++) {
+                const auto& segment = info->dlpi_phdr[i];
+                bool read_only = segment.p_type == PT_LOAD && !(segment.p_flags & PF_W);
+                if (!read_only && segment.p_type != PT_GNU_RELRO) continue;
+                char* begin = (char*)image_base + segment.p_vaddr;
+                constants.push(ReadableRange{begin, begin + segment.p_memsz});
+            }
+            return 1;
+        },
+        nullptr);
+#else
+    constants.push(ReadableRange{(char*)image_base, autotile_shared_begin});
+#endif
+}
+
+static void prepare_memory(const LaunchRequest& request) {
+    Dl_info info;
+    if (!image_base && dladdr((void*)&autotile_kernel, &info)) image_base = (uintptr_t)info.dli_fbase;
+    add_constants();
+    shared.begin = autotile_shared_begin + 1024;
+    shared.static_bytes = (size_t)(autotile_shared_end - shared.begin);
+    shared.dynamic_offset = (size_t)(autotile_dynamic_shared - shared.begin);
+    shared.limit = shared.dynamic_offset + request.shared_bytes;
+    buffers.clear();
+    for (uint32_t i = 0; i < request.buffer_count; i++) {
+        const LaunchBuffer& given = request.buffers[i];
+        Buffer buffer{};
+        buffer.begin = (char*)given.begin, buffer.end = buffer.begin + given.bytes;
+        buffer.writable = given.writable, buffer.shift = given.unit_shift;
+        if (launch.level >= kRaces) allocate_cells(buffer);
+        buffers.push(buffer);
+    }
+    if (launch.level >= kRaces) reset_shared_cells();
+    reset_trace();
+    block_starts.clear();
+    diagnostic_count = 0;
+}
+
+static void poison(char* begin, size_t bytes) {
+    uint64_t* words = (uint64_t*)begin;
+    for (size_t i = 0; i < bytes / 8; i++) words[i] = ~(uint64_t)0;
+    for (size_t i = bytes & ~(size_t)7; i < bytes; i++) begin[i] = (char)0xff;
+}
+
+static void run_blocks(const LaunchRequest& request) {
+    int64_t total = (int64_t)request.grid[0] * request.grid[1] * request.grid[2];
+    int64_t count = request.blocks ? request.block_count : total;
+    for (int64_t i = 0; i < count && !launch.stopped; i++) {
+        int64_t nth = request.backward ? count - 1 - i : i;
+        poison(shared.begin, shared.static_bytes);
+        poison(autotile_dynamic_shared, request.shared_bytes);
+        run_block(request.blocks ? request.blocks[nth] : nth);
+    }
+}
+
+enum LaunchStatus { kLaunched, kBadBlock, kTooMuchShared, kNoStacks };
+
+extern "C" {
+AUTOTILE_EXPORT extern const uint32_t autotile_abi = AUTOTILE_ABI;
+
+AUTOTILE_EXPORT int autotile_launch(const LaunchRequest* request) {
+    uint64_t threads = (uint64_t)request->block[0] * request->block[1] * request->block[2];
+    if (threads < 1 || threads > kMaxThreads) return kBadBlock;
+    if (request->shared_bytes > kArenaBytes) return kTooMuchShared;
+    if (!stacks.reserve((unsigned)threads)) return kNoStacks;
+    launch = Launch{};
+    launch.thread_count = (uint32_t)threads;
+    launch.level = (Level)request->level;
+    launch.ticks_left = kTicksPerClock;
+    launch.backward = request->backward;
+    launch.instrumented = autotile_instrumented != 0;
+    launch.arguments = request->arguments;
+    launch.deadline_s = now_s() + request->limit_s;
+    autotile_builtins.block_dim = AutotileIndex{request->block[0], request->block[1], request->block[2]};
+    autotile_builtins.grid_dim = AutotileIndex{request->grid[0], request->grid[1], request->grid[2]};
+    prepare_memory(*request);
+    catch_faults(request->limit_s);
+    run_blocks(*request);
+    release_faults();
+    for (size_t i = 0; i < buffers.size; i++)
+        if (buffers[i].cells) munmap(buffers[i].cells, buffers[i].cell_bytes);
+    buffers.clear();
+    return kLaunched;
+}
+
+AUTOTILE_EXPORT const Diagnostic* autotile_diagnostics(uint64_t* count) {
+    *count = diagnostic_count;
+    return diagnostics;
+}
+
+AUTOTILE_EXPORT const Site* autotile_sites(uint64_t* count) {
+    *count = site_count;
+    return sites;
+}
+
+AUTOTILE_EXPORT uint64_t autotile_static_shared_bytes() {
+    return (uint64_t)(autotile_shared_end - (autotile_shared_begin + 1024));
+}
+
+AUTOTILE_EXPORT uint64_t autotile_shared_address(int dynamic) {
+    return (uint64_t)(dynamic ? autotile_dynamic_shared : autotile_shared_begin + 1024);
+}
+
+// What a launch leaves behind to be fast the next time; called before the library is closed.
+AUTOTILE_EXPORT void autotile_release() {
+    stacks.release();
+    for (Fiber& fiber : fibers) fiber.copies.release();
+    for (Array<Logged>& log : lane_logs) log.release();
+    shared.cells.release();
+    buffers.release();
+    block_starts.release();
+    constants.release();
+}
+}

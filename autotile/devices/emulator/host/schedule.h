@@ -1,0 +1,268 @@
+// Runs a block: warp after warp, each lane until it waits, exits or faults. On one operating-system thread, so that a run
+// is the same each time; `backward` turns the order round, which changes the result of a kernel with a race.
+#pragma once
+#include "memory.h"
+
+// --------------------------------------------------------------------------------------------- asynchronous copies
+
+static void land(const PendingCopy& copy) {
+    for (unsigned i = 0; i < copy.bytes; i += 4) __builtin_memcpy(copy.target + i, (const char*)copy.words + i, 4);
+}
+
+// Lands the thread's copies of all groups below `group`, in the order of their issue.
+static void land_copies(uint32_t group, bool only_check) {
+    Array<PendingCopy>& copies = launch.fiber->copies;
+    size_t kept = 0;
+    for (size_t i = 0; i < copies.size; i++) {
+        const PendingCopy& copy = copies[i];
+        if (copy.group >= group) {
+            copies[kept++] = copy;
+            continue;
+        }
+        if (launch.level >= kRaces) check_landing(copy, (size_t)shared_offset(copy.target), !only_check);
+        if (!only_check) land(copy);
+    }
+    copies.size = kept;
+}
+
+static void check_copy(char* target, const char* source, unsigned bytes, unsigned copied, uint32_t pc) {
+    if (bytes != 4 && bytes != 8 && bytes != 16) fault(kBadCopySize, kWrite, pc, target, bytes);
+    ptrdiff_t offset = shared_offset(target);
+    if (offset < 0 || !shared_room((size_t)offset, bytes)) fault(kOutOfBounds, kWrite, pc, target, bytes);
+    if ((uintptr_t)target & (bytes - 1)) fault(kMisaligned, kWrite, pc, target, bytes);
+    if (copied) {
+        Buffer* buffer = buffer_at(source, copied);
+        if (!buffer) fault(kOutOfBounds, kRead, pc, source, copied);
+        if ((uintptr_t)source & (bytes - 1)) fault(kMisaligned, kRead, pc, source, bytes);
+        if (launch.level >= kRaces) {
+            for (unsigned done = 0; done < copied;) {  // a partial copy reads 1, 2 or 4 bytes at its end
+                unsigned piece = copied == bytes ? bytes : (copied - done) % 4 == 0 ? 4 : (copied - done) % 2 == 0 ? 2 : 1;
+                check_global(*buffer, (size_t)(source + done - buffer->begin), piece, kRead, pc);
+                done += piece;
+            }
+        }
+        if (launch.level == kTrace) trace_access(pc, false, false, copied, trace_address(*buffer, source));
+    }
+    if (launch.level >= kRaces) {
+        unsigned needed = narrow_shift((size_t)offset, bytes);
+        if (needed < shared.shift) refine_shared_cells(needed);
+        for (size_t i = (size_t)offset >> shared.shift; i <= ((size_t)offset + bytes - 1) >> shared.shift; i++)
+            check_shared_write(shared.cells[i], (size_t)offset, pc, false);
+    }
+    if (launch.level == kTrace) trace_access(pc, true, true, bytes, (uint64_t)offset);
+}
+
+// ------------------------------------------------------------------------------------------------ warp-wide operations
+
+static void warp_bounds(uint32_t thread, uint32_t& first, uint32_t& last) {
+    first = thread / kWarpLanes * kWarpLanes;
+    last = first + kWarpLanes < launch.thread_count ? first + kWarpLanes : launch.thread_count;
+}
+
+static uint64_t reduce(uint32_t op, uint64_t a, uint64_t b) {
+    uint32_t ua = (uint32_t)a, ub = (uint32_t)b;
+    switch (op) {
+        case kReduceAdd: return ua + ub;
+        case kReduceMinSigned: return (int32_t)ua < (int32_t)ub ? ua : ub;
+        case kReduceMaxSigned: return (int32_t)ua > (int32_t)ub ? ua : ub;
+        case kReduceMinUnsigned: return ua < ub ? ua : ub;
+        case kReduceMaxUnsigned: return ua > ub ? ua : ub;
+        case kReduceAnd: return ua & ub;
+        case kReduceOr: return ua | ub;
+        default: return ua ^ ub;
+    }
+}
+
+static uint64_t warp_result(uint32_t lane, uint32_t first, uint32_t members) {
+    Fiber& me = fibers[first + lane];
+    uint64_t result = 0;
+    switch (me.op) {
+        case kSyncWarp: return 0;
+        case kShuffle:
+            if (members >> me.source_lane & 1) return fibers[first + me.source_lane].value;
+            launch.thread = first + lane;
+            {
+                Diagnostic& d = report(kInactiveLane, kLoad, me.pc);
+                d.thread = (int32_t)launch.thread, d.other_thread = (int32_t)(first + me.source_lane);
+            }
+            return me.value;
+        case kBallot:
+            for (uint32_t l = 0; l < kWarpLanes; l++)
+                if ((members >> l & 1) && fibers[first + l].value) result |= 1u << l;
+            return result;
+        case kMatchAny:
+            for (uint32_t l = 0; l < kWarpLanes; l++)
+                if ((members >> l & 1) && fibers[first + l].value == me.value) result |= 1u << l;
+            return result;
+        default: break;
+    }
+    bool any = false;
+    for (uint32_t l = 0; l < kWarpLanes; l++) {
+        if (!(members >> l & 1)) continue;
+        result = any ? reduce(me.op, result, fibers[first + l].value) : fibers[first + l].value;
+        any = true;
+    }
+    return result;
+}
+
+// Lets go of every group of lanes whose members have all arrived; lanes that have exited are not waited for.
+static bool release_warp(uint32_t first, uint32_t last) {
+    uint32_t alive = 0, waiting = 0;
+    for (uint32_t i = first; i < last; i++) {
+        if (fibers[i].state != kDone) alive |= 1u << (i - first);
+        if (fibers[i].state == kAtWarp) waiting |= 1u << (i - first);
+    }
+    bool released = false;
+    for (uint32_t lane = 0; lane < kWarpLanes; lane++) {
+        if (!(waiting >> lane & 1)) continue;
+        uint32_t mask = fibers[first + lane].mask, members = 0, epoch = 0;
+        for (uint32_t l = 0; l < kWarpLanes; l++)
+            if ((waiting & mask) >> l & 1 && fibers[first + l].mask == mask) members |= 1u << l;
+        if (members != (mask & alive) || !(members >> lane & 1)) continue;
+        for (uint32_t l = 0; l < kWarpLanes; l++) {
+            if (!(members >> l & 1)) continue;
+            fibers[first + l].result = warp_result(l, first, members);
+            if (fibers[first + l].warp_epoch > epoch) epoch = fibers[first + l].warp_epoch;
+        }
+        for (uint32_t l = 0; l < kWarpLanes; l++) {
+            if (!(members >> l & 1)) continue;
+            Fiber& fiber = fibers[first + l];
+            // Only __syncwarp orders memory; shuffles and votes do not.
+            if (fiber.op == kSyncWarp) fiber.warp_epoch = epoch + 1;
+            fiber.state = kReady;
+        }
+        waiting &= ~members;
+        released = true;
+    }
+    return released;
+}
+
+static void resume(uint32_t thread) {
+    Fiber& fiber = fibers[thread];
+    launch.thread = thread;
+    launch.fiber = &fiber;
+    autotile_builtins.thread = fiber.thread;
+    switch_context(launch.scheduler, fiber.context);
+    launch.fiber = nullptr;
+}
+
+// Until every lane is done, at the block's barrier, or stuck.
+static void run_warp(uint32_t first, uint32_t last) {
+    do {
+        for (uint32_t k = first; k < last; k++) {
+            uint32_t thread = launch.backward ? last - 1 - (k - first) : k;
+            if (fibers[thread].state != kReady) continue;
+            resume(thread);
+            if (launch.stopped) return;
+        }
+    } while (release_warp(first, last));
+    if (launch.level == kTrace) count_warp(last - first);
+}
+
+// ---------------------------------------------------------------------------------------------------- block barriers
+
+static void report_divergence(uint32_t waiting, uint32_t done, uint32_t first_waiting, uint32_t odd_one) {
+    Fiber& a = fibers[first_waiting];
+    Fiber& b = fibers[odd_one];
+    for (size_t i = 0; i < diagnostic_count; i++) {
+        Diagnostic& d = diagnostics[i];
+        if (d.kind == kBarrierDivergence && d.line == a.line && d.other_line == (done ? 0 : b.line)) {
+            d.count++;
+            return;
+        }
+    }
+    // A key of its own for report(), which merges what has the same places.
+    Diagnostic& d = report(kBarrierDivergence, kLoad, 0, 0x80000000u | (a.site << 12) | (done ? 0xfff : b.site & 0xfff));
+    d.other_pc = 0;
+    d.line = a.line, d.other_line = done ? 0 : b.line;
+    d.thread = (int32_t)first_waiting, d.other_thread = (int32_t)odd_one;
+    d.waiting = waiting, d.bytes = launch.thread_count;
+}
+
+static void report_deadlock(uint32_t stuck) {
+    Diagnostic& d = report(kDeadlock, kLoad, fibers[stuck].pc);
+    d.thread = (int32_t)stuck;
+    launch.stopped = true;
+}
+
+static void combine_predicates(uint32_t waiting) {
+    uint32_t set = 0;
+    for (uint32_t i = 0; i < launch.thread_count; i++)
+        if (fibers[i].state == kAtBarrier && fibers[i].value) set++;
+    for (uint32_t i = 0; i < launch.thread_count; i++) {
+        Fiber& fiber = fibers[i];
+        if (fiber.state != kAtBarrier) continue;
+        fiber.result = fiber.op == kBarrierAnd ? set == waiting : fiber.op == kBarrierOr ? set != 0 : set;
+    }
+}
+
+// True while the block goes on.
+static bool pass_barrier() {
+    uint32_t waiting = 0, done = 0, first_waiting = 0, last_done = 0, odd_one = kNobody;
+    for (uint32_t i = 0; i < launch.thread_count; i++) {
+        Fiber& fiber = fibers[i];
+        if (fiber.state == kAtWarp) return report_deadlock(i), false;
+        if (fiber.state == kDone) done++, last_done = i;
+        if (fiber.state != kAtBarrier) continue;
+        if (!waiting++) first_waiting = i;
+        if (odd_one == kNobody && fiber.site != fibers[first_waiting].site) odd_one = i;
+    }
+    if (!waiting) return false;
+    if (done) report_divergence(waiting, done, first_waiting, last_done);
+    else if (odd_one != kNobody) report_divergence(waiting, 0, first_waiting, odd_one);
+    combine_predicates(waiting);
+    for (uint32_t i = 0; i < launch.thread_count; i++) {
+        if (fibers[i].state == kAtBarrier) fibers[i].state = kReady;
+        fibers[i].warp_epoch = 0;
+    }
+    launch.epoch++;
+    return true;
+}
+
+static void fiber_main() {
+    autotile_kernel(launch.arguments);
+    land_copies(UINT32_MAX, true);  // nobody waited for these: say so where somebody read their place
+    launch.fiber->state = kDone;
+    yield_to_scheduler();
+    __builtin_trap();
+}
+
+static void start_fibers() {
+    uint32_t thread = 0;
+    const AutotileIndex& dim = autotile_builtins.block_dim;
+    for (unsigned z = 0; z < dim.z; z++)
+        for (unsigned y = 0; y < dim.y; y++)
+            for (unsigned x = 0; x < dim.x; x++, thread++) {
+                Fiber& fiber = fibers[thread];
+                prepare_context(fiber.context, stacks.low(thread), stacks.bytes(), fiber_main);
+                fiber.thread = AutotileIndex{x, y, z};
+                fiber.state = kReady;
+                fiber.warp_epoch = fiber.open_group = 0;
+                fiber.copies.clear();
+            }
+}
+
+static void run_block(int64_t block) {
+    const AutotileIndex& grid = autotile_builtins.grid_dim;
+    autotile_builtins.block = AutotileIndex{(unsigned)(block % grid.x), (unsigned)(block / grid.x % grid.y),
+                                            (unsigned)(block / ((int64_t)grid.x * grid.y))};
+    launch.block = block;
+    launch.block_first_epoch = ++launch.epoch;
+    block_fenced = block_acquired = false;
+    block_starts.push(BlockStart{launch.epoch, block, false});
+    start_fibers();
+    uint32_t warps = (launch.thread_count + kWarpLanes - 1) / kWarpLanes;
+    do {
+        for (uint32_t k = 0; k < warps; k++) {
+            uint32_t first, last;
+            warp_bounds((launch.backward ? warps - 1 - k : k) * kWarpLanes, first, last);
+            run_warp(first, last);
+            if (launch.stopped) return;
+        }
+        if (overdue()) {
+            report(kTimeout, kLoad, 0).thread = -1;
+            launch.stopped = true;
+            return;
+        }
+    } while (pass_barrier() && !launch.stopped);
+}

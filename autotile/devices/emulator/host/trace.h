@@ -1,0 +1,207 @@
+// Counts what a warp's accesses cost: 32-byte sectors of global memory, wavefronts (passes over the 32 banks) of shared.
+#pragma once
+#include "state.h"
+
+struct Site {
+    uint64_t pc;
+    uint32_t store, shared, bytes, pad;
+    uint64_t requests, lanes, total, ideal, worst;
+};
+
+struct Logged {
+    uint32_t site, bytes;
+    uint64_t address;
+};
+
+static constexpr size_t kMaxSites = 8192;
+static Site sites[kMaxSites];
+static uint32_t site_count;
+static uint16_t site_table[2 * kMaxSites];  // index + 1, open addressing
+static Array<Logged> lane_logs[kWarpLanes];
+// A lane that logs more between two barriers is cut there, like all its neighbours, to bound the memory.
+static constexpr size_t kMaxLogged = 1 << 18;
+
+static void reset_trace() {
+    site_count = 0;
+    for (uint16_t& entry : site_table) entry = 0;
+    for (Array<Logged>& log : lane_logs) log.clear();
+}
+
+static uint32_t find_site(uint64_t pc, bool store, bool shared_space, unsigned bytes) {
+    uint64_t key = pc * 64 + store * 32 + shared_space * 31 + bytes;
+    size_t slot = (key * 0x9E3779B97F4A7C15ull) >> 50;
+    for (;; slot = (slot + 1) % (2 * kMaxSites)) {
+        if (!site_table[slot]) break;
+        const Site& s = sites[site_table[slot] - 1];
+        if (s.pc == pc && s.store == store && s.shared == shared_space && s.bytes == bytes) return site_table[slot] - 1u;
+    }
+    if (site_count == kMaxSites) return kMaxSites - 1;
+    Site fresh{};
+    fresh.pc = pc, fresh.store = store, fresh.shared = shared_space, fresh.bytes = bytes;
+    sites[site_count] = fresh;
+    site_table[slot] = (uint16_t)(site_count + 1);
+    return site_count++;
+}
+
+static inline void trace_access(uint32_t pc, bool store, bool shared_space, unsigned bytes, uint64_t address) {
+    Array<Logged>& log = lane_logs[launch.thread % kWarpLanes];
+    if (log.size >= kMaxLogged) return;
+    launch.busy = true;
+    log.push(Logged{find_site(pc, store, shared_space, bytes), bytes, address});
+    launch.busy = false;
+}
+
+// A small set in the order of arrival: the newest is the likeliest to come again.
+struct Distinct {
+    uint64_t items[kWarpLanes * 4];
+    unsigned size = 0;
+    void add(uint64_t item) {
+        for (unsigned i = size; i-- > 0;)
+            if (items[i] == item) return;
+        items[size++] = item;
+    }
+};
+
+static void count_sectors(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
+    Distinct sectors, addresses;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t first = lanes[i]->address >> 5, last = (lanes[i]->address + bytes - 1) >> 5;
+        for (uint64_t s = first; s <= last; s++) sectors.add(s);
+        addresses.add(lanes[i]->address);
+    }
+    site.total += sectors.size;
+    site.ideal += (addresses.size * bytes + 31) / 32;
+    if (sectors.size > site.worst) site.worst = sectors.size;
+}
+
+// Passes over the banks for lanes that go together: the most distinct words that one bank must give.
+static unsigned bank_passes(const Logged* const* lanes, unsigned count, unsigned bytes) {
+    uint32_t words[32][kWarpLanes];
+    uint8_t used[32] = {};
+    unsigned passes = 0;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t first = lanes[i]->address >> 2, last = (lanes[i]->address + bytes - 1) >> 2;
+        for (uint64_t word = first; word <= last; word++) {
+            unsigned bank = word % 32, k = 0;
+            while (k < used[bank] && words[bank][k] != (uint32_t)word) k++;
+            if (k < used[bank]) continue;
+            words[bank][used[bank]++] = (uint32_t)word;
+            if (used[bank] > passes) passes = used[bank];
+        }
+    }
+    return passes;
+}
+
+// Two halves of a wide access go together when every lane shares its address with lane^1, or every lane with lane^2.
+static bool halves_merge(const Logged* const* lanes, unsigned count) {
+    for (unsigned distance = 1; distance <= 2; distance++) {
+        bool pairs = true;
+        for (unsigned i = 0; i < count && pairs; i++) {
+            unsigned other = i ^ distance;
+            pairs = other >= count || lanes[i]->address == lanes[other]->address;
+        }
+        if (pairs) return true;
+    }
+    return false;
+}
+
+// 64-bit accesses go by half warps, 128-bit by quarters. An approximation: NVIDIA does not publish the rule.
+static void count_wavefronts(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
+    unsigned step = bytes <= 4 ? kWarpLanes : bytes == 8 ? kWarpLanes : kWarpLanes / 2, wavefronts = 0;
+    for (unsigned first = 0; first < count; first += step) {
+        unsigned here = count - first < step ? count - first : step;
+        if (bytes <= 4 || halves_merge(lanes + first, here)) {
+            wavefronts += bank_passes(lanes + first, here, bytes);
+            continue;
+        }
+        unsigned half = here > step / 2 ? step / 2 : here;
+        wavefronts += bank_passes(lanes + first, half, bytes);
+        if (here > half) wavefronts += bank_passes(lanes + first + half, here - half, bytes);
+    }
+    Distinct words;
+    for (unsigned i = 0; i < count; i++)
+        for (unsigned b = 0; b < bytes; b += 4) words.add((lanes[i]->address + b) >> 2);
+    site.total += wavefronts;
+    site.ideal += words.size <= 32 ? 1 : (words.size + 31) / 32;
+    if (wavefronts > site.worst) site.worst = wavefronts;
+}
+
+static void count_request(uint32_t site_index, const Logged* const* lanes, unsigned count) {
+    Site& site = sites[site_index];
+    site.requests++;
+    site.lanes += count;
+    if (site.shared)
+        count_wavefronts(site, lanes, count, site.bytes);
+    else
+        count_sectors(site, lanes, count, site.bytes);
+}
+
+// Lanes that took the same way have the same log: one request an entry.
+static bool lanes_agree(unsigned lane_count) {
+    for (unsigned lane = 1; lane < lane_count; lane++) {
+        if (lane_logs[lane].size != lane_logs[0].size) return false;
+        for (size_t i = 0; i < lane_logs[0].size; i++)
+            if (lane_logs[lane][i].site != lane_logs[0][i].site) return false;
+    }
+    return true;
+}
+
+// Lanes that went different ways: the n-th access of each lane to a site makes one request. Linear in the accesses: they
+// are counted by site and lane, laid out in that order, and read across the lanes.
+static void count_divergent(unsigned lane_count) {
+    static uint32_t counts[kMaxSites][kWarpLanes], starts[kMaxSites][kWarpLanes];
+    static Array<uint32_t> touched;
+    static Array<const Logged*> ordered;
+    touched.clear();
+    uint32_t total = 0;
+    for (unsigned lane = 0; lane < lane_count; lane++) {
+        for (size_t i = 0; i < lane_logs[lane].size; i++, total++) {
+            uint32_t site = lane_logs[lane][i].site;
+            bool known = false;
+            for (unsigned l = 0; l <= lane && !known; l++) known = counts[site][l] != 0;
+            if (!known) touched.push(site);
+            counts[site][lane]++;
+        }
+    }
+    ordered.reserve(total);
+    uint32_t position = 0;
+    for (size_t t = 0; t < touched.size; t++) {
+        for (unsigned lane = 0; lane < lane_count; lane++) {
+            starts[touched[t]][lane] = position;
+            position += counts[touched[t]][lane];
+            counts[touched[t]][lane] = 0;
+        }
+    }
+    for (unsigned lane = 0; lane < lane_count; lane++) {
+        for (size_t i = 0; i < lane_logs[lane].size; i++) {
+            uint32_t site = lane_logs[lane][i].site;
+            ordered[starts[site][lane] + counts[site][lane]++] = &lane_logs[lane][i];
+        }
+    }
+    for (size_t t = 0; t < touched.size; t++) {
+        uint32_t site = touched[t];
+        for (uint32_t nth = 0;; nth++) {
+            const Logged* lanes[kWarpLanes];
+            unsigned count = 0;
+            for (unsigned lane = 0; lane < lane_count; lane++)
+                if (nth < counts[site][lane]) lanes[count++] = ordered[starts[site][lane] + nth];
+            if (!count) break;
+            count_request(site, lanes, count);
+        }
+        for (unsigned lane = 0; lane < lane_count; lane++) counts[site][lane] = 0;
+    }
+}
+
+// Called when a warp has come to a barrier or its end.
+static void count_warp(unsigned lane_count) {
+    if (lanes_agree(lane_count)) {
+        const Logged* lanes[kWarpLanes];
+        for (size_t i = 0; i < lane_logs[0].size; i++) {
+            for (unsigned lane = 0; lane < lane_count; lane++) lanes[lane] = &lane_logs[lane][i];
+            count_request(lanes[0]->site, lanes, lane_count);
+        }
+    } else {
+        count_divergent(lane_count);
+    }
+    for (Array<Logged>& log : lane_logs) log.clear();
+}

@@ -1,0 +1,175 @@
+"""Loads a compiled kernel and launches it on the CPU."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from autotile.devices.emulator import abi
+from autotile.devices.emulator.arguments import PackedArguments, pack_arguments
+from autotile.devices.emulator.lines import LineTable
+from autotile.devices.emulator.report import Report
+from autotile.devices.emulator.results import MemoryMap, collect_accesses, collect_diagnostics
+from autotile.errors import LaunchError
+
+Mode = Literal["run", "check", "trace"]
+Order = Literal["forward", "backward"]
+Dim3: TypeAlias = "tuple[int, int, int]"
+Argument: TypeAlias = "npt.NDArray[Any] | np.generic | int | float | None"
+
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_THREADS_PER_BLOCK = 1024
+MAX_SHARED_BYTES = 227 * 1024
+DEFAULT_LIMIT_S = 60.0
+
+_GUARD_BYTES = 64 * 1024
+_DEVICE_ALIGNMENT = 256
+_LEVELS = {"run": 0, "check": 1, "trace": 2}
+# A launch catches this process's faults for its duration, so two programs cannot run at the same time either.
+_LAUNCHING = threading.Lock()
+
+
+def device_buffer(array: npt.ArrayLike) -> npt.NDArray[Any]:
+    """A copy of an array as cudaMalloc would place it: aligned to 256 bytes, with 64 KiB on either side that no argument
+    owns, so that an index a row off is out of bounds and does not land in a neighbour."""
+    given = np.asarray(array)
+    raw = np.empty(given.nbytes + 2 * _GUARD_BYTES + _DEVICE_ALIGNMENT, np.uint8)
+    start = _GUARD_BYTES + -(raw.ctypes.data + _GUARD_BYTES) % _DEVICE_ALIGNMENT
+    placed: npt.NDArray[Any] = raw[start : start + given.nbytes].view(given.dtype).reshape(given.shape)
+    placed[...] = given
+    return placed
+
+
+class EmulatedProgram:
+    """A kernel in a shared object of `compile_host`. Raises LaunchError where this machine cannot load it.
+
+    Launches are serialised by a lock. Close it, or use it in a `with`, to give its memory back.
+    """
+
+    def __init__(self, shared_object: Path) -> None:
+        self._library = _load(shared_object)
+        self._finalizer = weakref.finalize(self, _close, self._library)
+        self._lines = LineTable(shared_object)
+        count = ctypes.c_uint32.in_dll(self._library, "autotile_parameter_count").value
+        described = self._library.autotile_parameters()
+        self._parameters = tuple((described[i].kind, described[i].bytes) for i in range(count))
+        self.traced = bool(ctypes.c_uint32.in_dll(self._library, "autotile_instrumented").value)
+        self.static_shared_bytes = int(self._library.autotile_static_shared_bytes())
+
+    def __enter__(self) -> EmulatedProgram:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._finalizer()
+
+    def launch(
+        self,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        arguments: Sequence[Argument],
+        mode: Mode,
+        order: Order = "forward",
+        blocks: Sequence[int] | None = None,
+        limit_s: float = DEFAULT_LIMIT_S,
+    ) -> Report:
+        """Runs the kernel on its arguments in place and says what it found.
+
+        An array is a device buffer: C-contiguous, its bounds exactly its own bytes. A numpy scalar is passed by value
+        with exactly its dtype; an int or float takes the parameter's type; None is a null pointer. `mode`: "run" checks
+        bounds and alignment only (and nothing in a build that is not traced), "check" adds races, unwritten shared memory
+        and barriers, "trace" counts sectors and wavefronts as well. `order` turns the order of blocks and threads round;
+        `blocks` are the linear numbers of the blocks to run, None for all. After `limit_s` the launch stops with a
+        diagnostic "timeout", after a fault with the fault's own. Raises LaunchError for a launch that CUDA would refuse.
+        """
+        self._check_launch(grid, block, shared_bytes, blocks, mode, limit_s)
+        packed = pack_arguments(arguments, self._parameters)
+        numbers = None if blocks is None else np.ascontiguousarray(blocks, dtype=np.int64)
+        request = abi.LaunchRequest(
+            grid=grid, block=block, shared_bytes=shared_bytes, level=_LEVELS[mode], backward=order == "backward",
+            buffer_count=len(packed.buffers), buffers=packed.buffers, arguments=packed.pointers,
+            blocks=None if numbers is None else numbers.ctypes.data, block_count=0 if numbers is None else len(numbers),
+            limit_s=limit_s,
+        )  # fmt: skip
+        with _LAUNCHING:
+            started = time.perf_counter()
+            status = self._library.autotile_launch(ctypes.byref(request))
+            run_s = time.perf_counter() - started
+            if status != abi.LAUNCHED:
+                raise LaunchError(f"the emulator could not reserve the stacks of {np.prod(block)} threads: no memory left")
+            return self._report(packed, shared_bytes, run_s)
+
+    def _report(self, packed: PackedArguments, shared_bytes: int, run_s: float) -> Report:
+        address = self._library.autotile_shared_address
+        memory = MemoryMap(
+            tuple((index, array.ctypes.data, array.nbytes) for index, array in packed.arrays),
+            (int(address(0)), self.static_shared_bytes),
+            (int(address(1)), shared_bytes),
+        )
+        count = ctypes.c_uint64()
+        first = self._library.autotile_diagnostics(ctypes.byref(count))
+        diagnostics = collect_diagnostics(first[: count.value], self._lines, memory)
+        first = self._library.autotile_sites(ctypes.byref(count))
+        return Report(diagnostics, collect_accesses(first[: count.value], self._lines), run_s)
+
+    def _check_launch(
+        self, grid: Dim3, block: Dim3, shared_bytes: int, blocks: Sequence[int] | None, mode: Mode, limit_s: float
+    ) -> None:
+        if not self._finalizer.alive:
+            raise LaunchError("this emulated program has been closed; load it again")
+        for name, given, most in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
+            if len(given) != 3 or not all(1 <= size <= limit for size, limit in zip(given, most, strict=False)):
+                raise LaunchError(f"the {name} {tuple(given)} is outside 1 to {most}")
+        threads = block[0] * block[1] * block[2]
+        if threads > MAX_THREADS_PER_BLOCK:
+            raise LaunchError(f"a block of {threads} threads: at most {MAX_THREADS_PER_BLOCK} are possible")
+        if not 0 <= shared_bytes <= MAX_SHARED_BYTES - self.static_shared_bytes:
+            raise LaunchError(
+                f"{shared_bytes} bytes of dynamic and {self.static_shared_bytes} of static shared memory: "
+                f"a block has at most {MAX_SHARED_BYTES}"
+            )
+        total = grid[0] * grid[1] * grid[2]
+        if blocks is not None and not all(0 <= number < total for number in blocks):
+            raise LaunchError(f"a block number is outside the grid of {total} blocks")
+        if mode != "run" and not self.traced:
+            raise LaunchError(f"mode {mode!r} needs a traced build: compile with traced=True")
+        if not limit_s > 0:
+            raise LaunchError(f"limit_s is {limit_s}: it must be above 0")
+
+
+def _load(shared_object: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(shared_object.resolve()))
+        version = ctypes.c_uint32.in_dll(library, "autotile_abi").value
+    except (OSError, ValueError) as error:
+        raise LaunchError(
+            f"{shared_object} cannot be loaded on this machine ({error}). It was built on another or is damaged: delete it, "
+            "and build it again here."
+        ) from error
+    if version != abi.VERSION:
+        _ctypes.dlclose(library._handle)
+        raise LaunchError(f"{shared_object} was built by another version of the emulator: delete it and build it again")
+    abi.declare(library)
+    return library
+
+
+def _close(library: ctypes.CDLL) -> None:
+    with _LAUNCHING:
+        library.autotile_release()
+        _ctypes.dlclose(library._handle)

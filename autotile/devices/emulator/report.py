@@ -1,0 +1,184 @@
+"""What a launch found, in words: diagnostics and the cost of each line's memory accesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Op = Literal["load", "store"]
+Space = Literal["global", "shared"]
+
+# By weight: a fault stops the launch; a race explains the unwritten memory and the divergence around it.
+KINDS = (
+    "out_of_bounds", "misaligned", "read_only_write", "stack_overflow", "division_by_zero", "trap", "bad_copy_size",
+    "timeout", "deadlock", "shared_race", "global_race", "barrier_divergence", "inactive_lane", "uninitialised_shared",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One fault of the kernel, merged over all the threads that showed it (`count` times).
+
+    `kind` is one of KINDS; `op` says load or store, or how a race goes (read-after-write, …, read-before-wait). `line` and
+    `other_line` are lines of the generated source, None where unknown; `thread` and `other_thread` are linear within the
+    linear `block` and `other_block`, of the first case found (for a race, of one across warps if there is one).
+    """
+
+    kind: str
+    op: str
+    line: int | None
+    other_line: int | None
+    thread: int | None
+    other_thread: int | None
+    block: int | None
+    other_block: int | None
+    count: int
+    detail: str
+    across_warps: bool = True
+
+    @property
+    def message(self) -> str:
+        return _MESSAGES[self.kind](self)
+
+
+@dataclass(frozen=True)
+class Access:
+    """The accesses of one line, of one op, space and width.
+
+    A request is one instruction of a warp, `lanes` its mean count of active lanes. `per_request`, `ideal_per_request`
+    (means), `worst` and `total` count 32-byte sectors in global memory and wavefronts in shared.
+    """
+
+    line: int | None
+    op: Op
+    space: Space
+    access_bytes: int
+    requests: int
+    lanes: float
+    per_request: float
+    ideal_per_request: float
+    worst: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """A launch: what it did wrong (nothing, if empty), what its accesses cost (mode "trace"), how long it took."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    accesses: tuple[Access, ...]
+    run_s: float
+
+
+def _at(line: int | None) -> str:
+    return "an unknown line" if line is None else f"line {line}"
+
+
+def _who(d: Diagnostic) -> str:
+    return "" if d.thread is None else f" by thread {d.thread} of block {d.block}"
+
+
+def _pair(d: Diagnostic) -> str:
+    """The two threads of a race, by name where they are known."""
+    if d.other_block is not None and d.other_block != d.block:
+        other = "a thread" if d.other_thread is None else f"thread {d.other_thread}"
+        return f"thread {d.thread} of block {d.block} and {other} of block {d.other_block}"
+    if d.other_thread is None:
+        return f"thread {d.thread} and another of block {d.block}"
+    return f"threads {d.other_thread} and {d.thread} of block {d.block}"
+
+
+def _out_of_bounds(d: Diagnostic) -> str:
+    return f"out-of-bounds {d.op} at {_at(d.line)}{_who(d)}: {d.detail}; guard the index or correct it"
+
+
+def _misaligned(d: Diagnostic) -> str:
+    return f"misaligned {d.op} at {_at(d.line)}{_who(d)}: {d.detail}; pad the pitch or use a narrower vector"
+
+
+def _read_only(d: Diagnostic) -> str:
+    return f"store to a read-only argument at {_at(d.line)}{_who(d)}: {d.detail}"
+
+
+def _shared_race(d: Diagnostic) -> str:
+    if d.op == "read-before-wait":
+        return (
+            f"shared-memory race between the asynchronous copy of {_at(d.other_line)} and the access of {_at(d.line)}: "
+            f"{_pair(d)}; the copy may still be under way, so a __pipeline_wait_prior() is missing or waits for too few "
+            "groups, or the barrier after it is missing"
+        )
+    missing = "a __syncthreads()" if d.across_warps else "a __syncwarp() (both are in one warp) or __syncthreads()"
+    where = "from one pass of the loop to the next" if d.line == d.other_line else "between them"
+    return (
+        f"shared-memory race ({d.op}) between {_at(d.other_line)} and {_at(d.line)}: {_pair(d)}; "
+        f"{missing} is missing {where}"
+    )
+
+
+def _global_race(d: Diagnostic) -> str:
+    if d.other_block != d.block:
+        cure = "nothing orders two blocks of a launch, so give each its own place or use an atomic"
+    else:
+        cure = "a __syncthreads() is missing between them, or both should not touch this place"
+    return f"global-memory race ({d.op}) between {_at(d.other_line)} and {_at(d.line)}: {_pair(d)}; {cure}"
+
+
+def _uninitialised(d: Diagnostic) -> str:
+    return (
+        f"{_at(d.line)} reads shared memory that its block has not written{_who(d)}: {d.detail}; "
+        "write it first, and wait for the write"
+    )
+
+
+def _divergence(d: Diagnostic) -> str:
+    if d.other_line is None:
+        return (
+            f"barrier divergence at {_at(d.line)} in block {d.block}: {d.detail}; "
+            "let every thread of the block reach the __syncthreads()"
+        )
+    return (
+        f"barrier divergence in block {d.block}: thread {d.thread} waits at the __syncthreads() of {_at(d.line)} and thread "
+        f"{d.other_thread} at that of {_at(d.other_line)}; move the barrier out of the branches"
+    )
+
+
+def _deadlock(d: Diagnostic) -> str:
+    return (
+        f"deadlock at {_at(d.line)}: thread {d.thread} of block {d.block} waits for lanes of its warp that never come; "
+        "the mask must name just those lanes that execute the instruction"
+    )
+
+
+def _inactive(d: Diagnostic) -> str:
+    return (
+        f"the shuffle at {_at(d.line)} takes the value of thread {d.other_thread}, which does not take part, into thread "
+        f"{d.thread} of block {d.block}"
+    )
+
+
+def _timeout(d: Diagnostic) -> str:
+    return f"the launch ran over its time limit{'' if d.line is None else f' at line {d.line}'}{_who(d)}: an endless loop?"
+
+
+def _stack(d: Diagnostic) -> str:
+    return f"the local variables at {_at(d.line)} need more than the emulator's 256 KiB a thread{_who(d)}"
+
+
+def _division(d: Diagnostic) -> str:
+    return f"integer division by zero (or overflow) at {_at(d.line)}{_who(d)}"
+
+
+def _trap(d: Diagnostic) -> str:
+    return f"trap or failed assertion at {_at(d.line)}{_who(d)}"
+
+
+def _copy_size(d: Diagnostic) -> str:
+    return f"asynchronous copy at {_at(d.line)}{_who(d)}: {d.detail}; only 4, 8 and 16 bytes can be copied, zfill within"
+
+
+_MESSAGES = {
+    "out_of_bounds": _out_of_bounds, "misaligned": _misaligned, "read_only_write": _read_only, "shared_race": _shared_race,
+    "global_race": _global_race, "uninitialised_shared": _uninitialised, "barrier_divergence": _divergence,
+    "deadlock": _deadlock, "inactive_lane": _inactive, "timeout": _timeout, "stack_overflow": _stack,
+    "division_by_zero": _division, "trap": _trap, "bad_copy_size": _copy_size,
+}  # fmt: skip

@@ -1,0 +1,99 @@
+"""Reads the runtime's findings: addresses become lines, places get names, and what belongs to one line is merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotile.devices.emulator import abi
+from autotile.devices.emulator.lines import LineTable
+from autotile.devices.emulator.report import KINDS, Access, Diagnostic
+
+# How far from a buffer an address may lie and still be told by its distance.
+_NEAR_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class MemoryMap:
+    """Where a launch had its memory: (argument, address, bytes) a buffer, (address, bytes) of a block's shared memory."""
+
+    buffers: tuple[tuple[int, int, int], ...]
+    static_shared: tuple[int, int]
+    dynamic_shared: tuple[int, int]
+
+    def describe(self, address: int, size: int) -> str:
+        """Names the place of `size` bytes at `address`: its distance from the memory that was probably meant."""
+        width = f"{size} bytes " if size else ""
+        start, length = self.dynamic_shared
+        if start <= address < start + (1 << 18):
+            return f"{width}at byte {address - start} of dynamic shared memory, of which the launch has {length}"
+        start, length = self.static_shared
+        if length and start - 1024 <= address < start + length + 65536:
+            return f"{width}{_relation(address - start, length)} of the static shared arrays ({length} bytes)"
+        best: tuple[int, str] | None = None
+        for index, start, length in self.buffers:
+            distance = max(start - address, address - (start + length), 0)
+            if distance <= _NEAR_BYTES and (best is None or distance < best[0]):
+                best = (distance, f"{width}{_relation(address - start, length)} of argument {index} ({length} bytes)")
+        return f"{width}at address {address:#x}, near no argument" if best is None else best[1]
+
+
+def _relation(offset: int, length: int) -> str:
+    if offset < 0:
+        return f"{-offset} bytes before the start"
+    return f"{offset - length} bytes past the end" if offset >= length else f"at byte {offset}"
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _detail(found: abi.FoundDiagnostic, kind: str, memory: MemoryMap) -> str:
+    if kind in ("out_of_bounds", "misaligned", "read_only_write"):
+        return memory.describe(found.address, found.bytes)
+    if kind == "uninitialised_shared":
+        return f"at byte {found.address} of the block's shared memory"
+    if kind == "barrier_divergence" and not found.other_line:
+        return f"{found.waiting} of {found.bytes} threads wait there, the others have returned"
+    return f"{found.bytes} bytes" if kind == "bad_copy_size" else ""
+
+
+def collect_diagnostics(
+    found: Sequence[abi.FoundDiagnostic], lines: LineTable, memory: MemoryMap
+) -> tuple[Diagnostic, ...]:
+    """Diagnostics in the order of their weight, one for each kind, op and pair of lines."""
+    lines.resolve(address for one in found for address in (one.pc, one.other_pc))
+    merged: dict[tuple[str, str, int | None, int | None], Diagnostic] = {}
+    for one in found:
+        kind, op = abi.DIAGNOSTIC_KINDS[one.kind - 1], abi.DIAGNOSTIC_OPS[one.op]
+        line, other_line = one.line or lines.line(one.pc), one.other_line or lines.line(one.other_pc)
+        new = Diagnostic(
+            kind, op, line, other_line, _known(one.thread), _known(one.other_thread), _known(one.block),
+            _known(one.other_block), one.count, _detail(one, kind, memory), bool(one.across_warps),
+        )  # fmt: skip
+        old = merged.get((kind, op, line, other_line))
+        if old is not None:
+            keep = new if new.across_warps and not old.across_warps else old
+            new = replace(keep, count=old.count + new.count)
+        merged[kind, op, line, other_line] = new
+    return tuple(sorted(merged.values(), key=lambda d: KINDS.index(d.kind)))
+
+
+def collect_accesses(found: Sequence[abi.FoundSite], lines: LineTable) -> tuple[Access, ...]:
+    """One Access a line, op, space and width: compilers unroll, so that a line may be many sites."""
+    lines.resolve(site.pc for site in found)
+    merged: dict[tuple[int, int, int, int], list[int]] = {}
+    for site in found:
+        if not site.requests:
+            continue
+        sums = merged.setdefault((lines.line(site.pc) or 0, site.shared, site.store, site.bytes), [0, 0, 0, 0, 0])
+        for place, value in enumerate((site.requests, site.lanes, site.total, site.ideal)):
+            sums[place] += value
+        sums[4] = max(sums[4], site.worst)
+    return tuple(
+        Access(
+            line or None, "store" if store else "load", "shared" if shared else "global", access_bytes,
+            requests, lanes / requests, total / requests, ideal / requests, worst, total,
+        )
+        for (line, shared, store, access_bytes), (requests, lanes, total, ideal, worst) in sorted(merged.items())
+    )  # fmt: skip

@@ -1,0 +1,89 @@
+"""Reads CUDA text just far enough for the emulator: comments out, conditionals of AUTOTILE_EMULATOR decided, shared arrays."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+# The quotes of 1'000'000 are no character literals.
+_DIGIT_SEPARATOR = re.compile(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])")
+_CONDITIONAL = re.compile(r"^\s*#\s*(ifdef|ifndef|if|elif|else|endif)\b(.*)$")
+_DEFINED = re.compile(r"^\s*(!?)\s*defined\s*\(?\s*AUTOTILE_EMULATOR\s*\)?\s*$")
+_SHARED = re.compile(r"\b__shared__\b")
+_ARRAY_NAME = re.compile(r"(\w+)\s*\[\s*\d*\s*\]")
+
+# The symbol of the runtime's arena, which every `extern __shared__` array is bound to.
+_ARENA_LABEL = ' __asm__("autotile_dynamic_shared")'
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def blank_comments(text: str) -> str:
+    """The text with comments and the contents of literals turned to spaces: every position and line stays."""
+    return _TOKEN.sub(_blank, _DIGIT_SEPARATOR.sub(" ", text))
+
+
+def _condition(kind: str, rest: str) -> bool | None:
+    """Whether the branch is taken by the emulator; None where it does not depend on AUTOTILE_EMULATOR alone."""
+    if kind in ("ifdef", "ifndef"):
+        return (kind == "ifdef") if rest.split()[:1] == ["AUTOTILE_EMULATOR"] else None
+    match = _DEFINED.match(rest)
+    return None if match is None else match.group(1) == ""
+
+
+def emulated_lines(text: str) -> list[str]:
+    """The lines of `text` without comments; those that the preprocessor drops for the emulator are empty."""
+    lines: list[str] = []
+    taken: list[bool | None] = []
+    for line in blank_comments(text).split("\n"):
+        match = _CONDITIONAL.match(line)
+        if match is None:
+            lines.append("" if False in taken else line)
+            continue
+        kind, rest = match.groups()
+        if kind in ("if", "ifdef", "ifndef"):
+            taken.append(_condition(kind, rest))
+        elif kind == "endif" and taken:
+            taken.pop()
+        elif kind == "else" and taken:
+            taken[-1] = None if taken[-1] is None else not taken[-1]
+        elif kind == "elif" and taken:
+            taken[-1] = False if taken[-1] else _condition("if", rest)
+        lines.append("")
+    return lines
+
+
+def _statement(blanked: str, position: int) -> tuple[int, int]:
+    """Where the declaration around `position` begins and ends (at its semicolon)."""
+    begin = max(blanked.rfind(mark, 0, position) for mark in ";{}") + 1
+    # A directive ends at its line, and leaves no semicolon behind.
+    for directive in re.finditer(r"^\s*#[^\n]*\n", blanked[begin:position], re.MULTILINE):
+        begin = max(begin, begin + directive.end() if begin + directive.end() <= position else begin)
+    end = blanked.find(";", position)
+    return begin, len(blanked) if end < 0 else end
+
+
+def bind_shared_arrays(text: str) -> str:
+    """`text` with `extern __shared__` arrays bound to the emulator's arena; its lines keep their numbers.
+
+    `__shared__` alone is a macro of the host's header that makes the array static; only a declaration that brings a
+    storage class of its own has to be changed.
+    """
+    blanked = blank_comments(text)
+    edits: list[tuple[int, int, str]] = []
+    for match in _SHARED.finditer(blanked):
+        begin, end = _statement(blanked, match.start())
+        declaration = blanked[begin:end]
+        if re.search(r"\bstatic\b", declaration):
+            edits.append((match.start(), match.end(), "autotile_shared_static"))
+        if not re.search(r"\bextern\b", declaration):
+            continue
+        edits.append((match.start(), match.end(), "autotile_shared_extern"))
+        array = _ARRAY_NAME.search(blanked, begin, end)
+        if array is not None:
+            edits.append((array.end(), array.end(), _ARENA_LABEL))
+    for start, stop, replacement in sorted(edits, reverse=True):
+        text = text[:start] + replacement + text[stop:]
+    return text

@@ -1,0 +1,44 @@
+"""Says what of a CUDA source the emulator cannot run, before a compiler does so in its own words."""
+
+from __future__ import annotations
+
+import re
+
+from autotile.devices.emulator.source import emulated_lines
+from autotile.errors import UnsupportedByEmulator
+
+# What a construct looks like, what it is called, and what to write for the emulator instead.
+_CONSTRUCTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"\b(?:asm|__asm__|__asm)\b", "inline PTX (asm)"),
+        (r"#\s*include\s*<mma\.h>|\bwmma\b", "tensor core fragments (wmma)"),
+        (r"\bwgmma\w*", "warp-group matrix instructions (wgmma)"),
+        (r"#\s*include\s*<cooperative_groups[\w/]*(?:\.h)?>|\bcooperative_groups\b", "cooperative groups"),
+        (r"#\s*include\s*<cuda/barrier>|\bcuda::barrier\b|\b__mbarrier_\w+", "cuda::barrier"),
+        (r"#\s*include\s*<cuda/pipeline>|\bcuda::(?:make_)?pipeline\b", "cuda::pipeline"),
+        (r"\b__cluster_dims__\b|\bcluster_group\b", "thread block clusters"),
+        (r"\bCUtensorMap\w*|\bcp_async_bulk\w*", "tensor maps (TMA)"),
+        (r"\bcudaTextureObject_t\b|\btexture\s*<|\btex[123]D\w*\s*[<(]", "textures"),
+        (r"\bcudaSurfaceObject_t\b|\bsurface\s*<|\bsurf[123]D\w*\s*[<(]", "surfaces"),
+        (r"<<<", "launching a kernel from a kernel"),
+        (r"\b__managed__\b", "managed variables"),
+        (r"\b__device__\s+(?!.*\b(?:const|constexpr)\b)[\w:<>]+[\w:<>\s*]*\s\w+\s*(?:\[[^\]]*\]\s*)*(?:=[^=].*)?;",
+         "writable global variables (__device__)"),
+        (r"\b__constant__\s+[^;=({]*;", "constant memory that the host fills (__constant__ without a value)"),
+    )
+)
+
+
+def refuse_unsupported(source_text: str) -> None:
+    """Raises UnsupportedByEmulator, naming construct and line, when `source_text` holds what the CPU cannot run.
+
+    Comments, literals and branches that the preprocessor drops where AUTOTILE_EMULATOR is defined do not count.
+    """
+    for number, line in enumerate(emulated_lines(source_text), start=1):
+        for pattern, name in _CONSTRUCTS:
+            if pattern.search(line):
+                raise UnsupportedByEmulator(
+                    f"kernel.cu:{number}: the emulator cannot run {name}. Give it another way under "
+                    "`#ifdef AUTOTILE_EMULATOR`, or run this variant on a GPU."
+                )

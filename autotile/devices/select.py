@@ -1,0 +1,42 @@
+"""Which device a name means: `auto`, `cuda:N`, `emulator` or `emulator:GPU`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from autotile.devices.base import Device
+from autotile.errors import DeviceNotFound, UsageError
+from autotile.suggest import did_you_mean
+
+KINDS = ("auto", "cuda", "emulator")
+
+
+def open_device(name: str = "auto", note: Callable[[str], None] = lambda message: None) -> Device:
+    """The device of that name. `auto` is the first GPU, or the emulator where there is none (said through `note`).
+
+    Raises UsageError for a name of no known form and DeviceNotFound for a device that is not there.
+    """
+    kind, _, which = name.partition(":")
+    if kind not in KINDS or (kind == "auto" and which):
+        raise UsageError(
+            f"unknown device {name!r}{did_you_mean(kind, KINDS)}; use auto, cuda:N, emulator or emulator:GPU"
+        )
+    if kind == "emulator":
+        from autotile.devices.emulator.device import DEFAULT_GPU, EmulatorDevice
+
+        return EmulatorDevice(which or DEFAULT_GPU)
+    from autotile.devices.cuda import open_cuda
+
+    if kind == "cuda":
+        if which and not re.fullmatch(r"\d{1,3}", which):
+            raise UsageError(f"device {name!r}: after `cuda:` comes the GPU's number, such as cuda:0")
+        return open_cuda(int(which or 0))
+    try:
+        return open_cuda(0)
+    except DeviceNotFound as error:
+        from autotile.devices.emulator.device import EmulatorDevice
+
+        emulator = EmulatorDevice()
+        note(f"no usable GPU ({error}); running on the emulator: times are estimates for {emulator.info.name}")
+        return emulator

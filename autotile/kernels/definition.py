@@ -1,0 +1,338 @@
+"""What a kernel's folder declares: `KERNEL = Kernel(...)` in its kernel.py.
+
+Everything that depends on sizes, parameters or the device is an expression (see expressions.py). Names in scope:
+
+    problem.<dimension>   a size, in elements            every parameter        its value
+    problem.itemsize      bytes of one element           every derived value    its value
+    problem.dtype         the element type's name        threads                threads a block, from the launch
+    problem.alignment     bytes that divide every        shared_bytes           dynamic shared memory of the launch
+                          base pointer (in traits)       static_shared_bytes    static shared memory of the source
+    device.<field>        a field of DeviceInfo (in rules)
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotile.errors import ConfigurationError, KernelError, UsageError
+from autotile.kernels.expressions import Expression
+from autotile.suggest import did_you_mean
+from autotile.types import Configuration, Launch, Problem, Value
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+FRESH_ALIGNMENT = 256
+"""Bytes that divide the address of every fresh allocation (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+
+RESERVED = frozenset(
+    "grid block threads shared_bytes static_shared_bytes problem device entry dtype ctype accumulator itemsize "
+    "blockDim blockIdx gridDim threadIdx warpSize float double int char void bool auto const struct".split()
+)
+"""Names that a parameter cannot have: the ones in scope already, CUDA's own, and C++'s."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tuning parameter: its name, the values it can take, the default and a line that says what it does."""
+
+    name: str
+    values: tuple[Value, ...]
+    default: Value
+    doc: str
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier() or keyword.iskeyword(self.name) or self.name in RESERVED:
+            raise KernelError(
+                f"parameter {self.name!r}: not usable as a name (a keyword, reserved, or not an identifier)"
+            )
+        if len({type(value) for value in self.values}) != 1 or not isinstance(self.values[0], (bool, int, str)):
+            raise KernelError(f"parameter {self.name!r}: its values must be all integers, all booleans or all names")
+        if len(set(self.values)) != len(self.values):
+            raise KernelError(f"parameter {self.name!r}: a value is listed twice in {list(self.values)}")
+        if self.default not in self.values:
+            raise KernelError(f"parameter {self.name!r}: the default {self.default!r} is not among {list(self.values)}")
+
+    @property
+    def kind(self) -> type:
+        return type(self.values[0])
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A value worked out from parameters, available to later expressions and to the template."""
+
+    name: str
+    expression: str
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A constraint that every configuration must meet, and what to say to one that does not.
+
+    `{…}` in the message is an expression, filled in for the configuration at hand. `where` is the rule's origin.
+    """
+
+    expression: str
+    message: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A yes or no about a problem on which the generated text may depend (say, that rows keep vectors aligned).
+
+    The text depends on sizes through traits alone, so one binary serves every problem that has the same traits.
+    """
+
+    name: str
+    expression: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Input:
+    """An array that the kernel reads; `shape` names dimensions of the problem; row-major, of the problem's dtype."""
+
+    name: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An array that the kernel writes, every element of it."""
+
+    name: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A dimension of the problem, passed by value as a 32-bit int."""
+
+    name: str
+
+
+Argument = Input | Output | Size
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Geometry as expressions. `shared_bytes` (dynamic) has its one home here: template, launch and opt-in read it."""
+
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    shared_bytes: str = "0"
+    static_shared_bytes: str = "0"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All that is known about one kernel.
+
+    `reference(inputs, problem)` gives each output in float64 (or exactly, for kernels that only move elements);
+    `error_bound(inputs, problem)` the largest allowed |output − reference|, elementwise or one number; 0 is exact.
+    `flops` and `bytes` are the fewest that the work needs: each input read once, each output written once.
+    `presets` are named points of the space: the classics that a student may render, run and time.
+    `check_sizes` are odd, tiny, tall and deep problems on which a winner must prove itself, in the order of the
+    dimensions. `trace_sizes` are expressions over parameters: a problem of one block that does all a large one's
+    interior block does, small enough for the emulator.
+    """
+
+    name: str
+    doc: str
+    dimensions: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+    parameters: tuple[Parameter, ...]
+    launch: LaunchPlan
+    reference: Callable[[Arrays, Problem], Mapping[str, np.ndarray[Any, Any]]]
+    error_bound: Callable[[Arrays, Problem], Mapping[str, np.ndarray[Any, Any] | float]]
+    flops: str
+    bytes: str
+    derived: tuple[Derived, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    traits: tuple[Trait, ...] = ()
+    presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    check_sizes: tuple[tuple[int, ...], ...] = ()
+    trace_sizes: tuple[str, ...] = ()
+    entry: str = ""
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entry", self.entry or self.name)
+        names = [p.name for p in self.parameters] + [d.name for d in self.derived] + [t.name for t in self.traits]
+        repeated = {name for name in names if names.count(name) > 1}
+        if repeated:
+            raise KernelError(f"kernel {self.name}: {', '.join(sorted(repeated))} declared twice")
+        for preset in self.presets.values():
+            self.configuration(preset)
+
+    # ---- parsed once -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def steps(self) -> tuple[tuple[str, Expression], ...]:
+        """Derived values and the launch's numbers, in an order in which each can be worked out."""
+        where = f"kernel {self.name}"
+        threads = " * ".join(f"({side})" for side in self.launch.block)
+        return (
+            *((d.name, Expression(d.expression, f"{where}, derived {d.name}")) for d in self.derived),
+            ("threads", Expression(threads, f"{where}, launch block")),
+            ("shared_bytes", Expression(self.launch.shared_bytes, f"{where}, launch shared_bytes")),
+            (
+                "static_shared_bytes",
+                Expression(self.launch.static_shared_bytes, f"{where}, launch static_shared_bytes"),
+            ),
+        )
+
+    @cached_property
+    def _geometry(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+        where = f"kernel {self.name}, launch"
+        return (
+            tuple(Expression(text, f"{where} grid") for text in self.launch.grid),
+            tuple(Expression(text, f"{where} block") for text in self.launch.block),
+        )
+
+    # ---- problems ----------------------------------------------------------------------------------------------
+
+    def problem(self, sizes: Mapping[str, Any], dtype: str | None = None) -> Problem:
+        """A checked problem. Raises UsageError for a missing, unknown, or non-positive size and an unknown dtype."""
+        for name in sizes:
+            if name not in self.dimensions:
+                raise UsageError(
+                    f"{self.name} has no dimension {name!r}{did_you_mean(name, self.dimensions)}; "
+                    f"it has {', '.join(self.dimensions)}"
+                )
+        missing = [name for name in self.dimensions if name not in sizes]
+        if missing:
+            raise UsageError(f"{self.name} also needs {', '.join(missing)}")
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 0 < size < 2**31:
+                raise UsageError(f"{self.name}: {name} must be an integer from 1 to 2147483647, not {size!r}")
+        chosen = self.dtypes[0] if dtype is None else str(dtype)
+        if chosen not in self.dtypes:
+            raise UsageError(
+                f"{self.name} has no dtype {chosen!r}{did_you_mean(chosen, self.dtypes)}; "
+                f"it has {', '.join(self.dtypes)}"
+            )
+        return Problem(self.name, tuple((name, int(sizes[name])) for name in self.dimensions), chosen)
+
+    def problem_scope(self, problem: Problem, alignment: int = FRESH_ALIGNMENT) -> dict[str, Any]:
+        from autotile.dtypes import element_type
+
+        scope: dict[str, Any] = {f"problem.{name}": size for name, size in problem.sizes}
+        scope["problem.itemsize"] = element_type(problem.dtype).itemsize
+        scope["problem.dtype"] = problem.dtype
+        scope["problem.alignment"] = alignment
+        return scope
+
+    def flops_of(self, problem: Problem) -> int:
+        return int(Expression(self.flops, f"kernel {self.name}, flops").evaluate(self.problem_scope(problem)))
+
+    def bytes_of(self, problem: Problem) -> int:
+        return int(Expression(self.bytes, f"kernel {self.name}, bytes").evaluate(self.problem_scope(problem)))
+
+    def shape_of(self, argument: Input | Output, problem: Problem) -> tuple[int, ...]:
+        return tuple(problem[name] for name in argument.shape)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return tuple(argument for argument in self.arguments if isinstance(argument, Input))
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return tuple(argument for argument in self.arguments if isinstance(argument, Output))
+
+    def trace_problem(self, problem: Problem, configuration: Mapping[str, Value]) -> Problem:
+        """The problem of one block that the emulator traces; 64 a side where the kernel does not say."""
+        if not self.trace_sizes:
+            return problem.with_sizes(**{name: min(size, 64) for name, size in problem.sizes})
+        scope = self.scope(problem, configuration)
+        sides = [Expression(text, f"kernel {self.name}, trace_sizes").evaluate(scope) for text in self.trace_sizes]
+        return problem.with_sizes(**dict(zip(self.dimensions, (max(1, int(side)) for side in sides), strict=True)))
+
+    # ---- configurations ----------------------------------------------------------------------------------------
+
+    def configuration(self, overrides: Mapping[str, Any] | None = None) -> Configuration:
+        """The default configuration with some values replaced, each checked against its parameter's type.
+
+        Raises ConfigurationError for an unknown parameter or a value of another type. Values outside the declared
+        list are allowed here (a search file may widen a domain); the rules decide about them.
+        """
+        values: dict[str, Value] = {parameter.name: parameter.default for parameter in self.parameters}
+        for name, value in (overrides or {}).items():
+            parameter = self.parameter(name)
+            values[name] = check_value(parameter, value)
+        return Configuration(tuple(values.items()))
+
+    def parameter(self, name: str) -> Parameter:
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        known = [parameter.name for parameter in self.parameters]
+        raise ConfigurationError(
+            f"{self.name} has no parameter {name!r}{did_you_mean(name, known)}; it has {', '.join(known)}"
+        )
+
+    def scope(
+        self, problem: Problem, configuration: Mapping[str, Value], alignment: int = FRESH_ALIGNMENT
+    ) -> dict[str, Any]:
+        """Every name but `device.*`, for one problem and one configuration."""
+        scope = self.problem_scope(problem, alignment) | dict(configuration)
+        for name, expression in self.steps:
+            scope[name] = _plain(expression.evaluate(scope))
+        return scope
+
+    def launch_of(self, problem: Problem, configuration: Mapping[str, Value]) -> Launch:
+
+        scope = self.scope(problem, configuration)
+        grid, block = ([int(side.evaluate(scope)) for side in sides] for sides in self._geometry)
+        pad = [1, 1]
+        gx, gy, gz = [*grid, *pad][:3]
+        bx, by, bz = [*block, *pad][:3]
+        return Launch((gx, gy, gz), (bx, by, bz), int(scope["shared_bytes"]))
+
+    def traits_of(
+        self, problem: Problem, configuration: Mapping[str, Value], alignment: int = FRESH_ALIGNMENT
+    ) -> dict[str, bool]:
+        scope = self.scope(problem, configuration, alignment)
+        return {
+            t.name: bool(Expression(t.expression, f"kernel {self.name}, trait {t.name}").evaluate(scope))
+            for t in self.traits
+        }
+
+    def at(self, folder: Path) -> Kernel:
+        """The same kernel, knowing its folder."""
+        return replace(self, folder=folder)
+
+
+def check_value(parameter: Parameter, value: Any) -> Value:
+    """`value` as the parameter's own type. Raises ConfigurationError when it is of another."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, (bool, int, str)) or type(value) is not parameter.kind:
+        wanted = {bool: "true or false", int: "an integer", str: f"one of {', '.join(map(str, parameter.values))}"}
+        raise ConfigurationError(f"parameter {parameter.name} takes {wanted[parameter.kind]}, not {value!r}")
+    if isinstance(value, str) and value not in parameter.values:
+        raise ConfigurationError(
+            f"parameter {parameter.name} has no value {value!r}"
+            f"{did_you_mean(value, [str(known) for known in parameter.values])}; "
+            f"it has {', '.join(map(str, parameter.values))}"
+        )
+    if isinstance(value, int) and not isinstance(value, bool) and not 0 <= value < 2**31:
+        raise ConfigurationError(f"parameter {parameter.name}: {value} is not a non-negative 32-bit integer")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as Python's own number, so that templates print `64` and not `np.int64(64)`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return int(value) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else value

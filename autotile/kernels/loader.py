@@ -1,0 +1,57 @@
+"""Finds kernel folders and reads their kernel.py.
+
+A kernel is a folder with `kernel.py` (one `KERNEL = Kernel(...)`) and `kernel.cu.j2`. Folders whose name begins with
+an underscore hold what templates share.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotile.assets import templates_dir
+from autotile.errors import AutotileError, KernelError
+from autotile.kernels.definition import Kernel
+from autotile.suggest import did_you_mean
+
+TEMPLATE = "kernel.cu.j2"
+DEFINITION = "kernel.py"
+
+
+def kernel_folders(extra: Sequence[Path] = ()) -> dict[str, Path]:
+    """Kernel name → folder: the shipped ones, then those of `extra` roots (a later root wins)."""
+    found: dict[str, Path] = {}
+    for root in (templates_dir(), *extra):
+        if not root.is_dir():
+            raise KernelError(f"{root} is not a folder of kernels")
+        for folder in sorted(root.iterdir()):
+            if not folder.name.startswith(("_", ".")) and (folder / DEFINITION).is_file():
+                found[folder.name] = folder
+    return found
+
+
+def load_kernel(name: str, extra: Sequence[Path] = ()) -> Kernel:
+    """The kernel in the folder called `name`. Raises KernelError when there is none, or one whose files are at odds."""
+    folders = kernel_folders(extra)
+    if name not in folders:
+        raise KernelError(f"no kernel {name!r}{did_you_mean(name, folders)}; there are: {', '.join(folders)}")
+    return read_folder(folders[name])
+
+
+def read_folder(folder: Path) -> Kernel:
+    path = folder / DEFINITION
+    try:
+        namespace = runpy.run_path(str(path), run_name=f"autotile_kernel_{folder.name}")
+    except AutotileError as error:
+        raise KernelError(f"{path}: {error}") from error
+    except SyntaxError as error:
+        raise KernelError(f"{path}:{error.lineno}: {error.msg}") from error
+    kernel = namespace.get("KERNEL")
+    if not isinstance(kernel, Kernel):
+        raise KernelError(f"{path}: it must define KERNEL = Kernel(...)")
+    if kernel.name != folder.name:
+        raise KernelError(f"{path}: the kernel is called {kernel.name!r} but its folder {folder.name!r}")
+    if not (folder / TEMPLATE).is_file():
+        raise KernelError(f"{folder}: {TEMPLATE} is missing")
+    return kernel.at(folder)

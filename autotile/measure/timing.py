@@ -1,0 +1,91 @@
+"""From raw launch times to a measurement, with as few launches as the spread allows."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotile.devices.info import DeviceInfo
+from autotile.errors import ImplausibleTime
+from autotile.kernels import Kernel
+from autotile.types import Measurement, Problem
+
+Times = Callable[[int], tuple[float, ...]]
+"""Runs the kernel so many times and gives each time in ms."""
+
+
+@dataclass(frozen=True)
+class TimingPlan:
+    """How many launches a variant is worth.
+
+    One launch warms up. After `first_runs` more, a variant whose best is `give_up_ratio` times the best known median
+    is clearly slower and is left alone. The others run until `max_runs` or until `budget_ms` of launches is spent.
+    """
+
+    first_runs: int = 3
+    max_runs: int = 15
+    budget_ms: float = 60.0
+    give_up_ratio: float = 1.5
+
+
+def measure(times: Times, plan: TimingPlan, floor_ms: float, best_ms: float = math.inf) -> Measurement:
+    """Warm-up, a first look, then enough runs for a median.
+
+    Raises ImplausibleTime when the times stay below the physical floor, or are no times, on a second try.
+    """
+    for attempt in range(2):
+        times(1)  # the first launch pays for lazy loading
+        sample = list(times(plan.first_runs))
+        if attempt == 0 and not _plausible(sample, floor_ms):
+            continue
+        _require_plausible(sample, floor_ms)
+        if min(sample) > plan.give_up_ratio * best_ms:
+            return summarise(sample, stopped_early=True)
+        rest = min(plan.max_runs, int(plan.budget_ms / statistics.median(sample))) - len(sample)
+        if rest > 0:
+            sample += times(rest)
+        if attempt == 0 and not _plausible(sample, floor_ms):
+            continue
+        _require_plausible(sample, floor_ms)
+        return summarise(sample)
+    raise AssertionError("the second attempt returns or raises")
+
+
+def summarise(sample: Sequence[float], stopped_early: bool = False) -> Measurement:
+    """Median, minimum and interquartile range of times in ms."""
+    if len(sample) > 1:
+        low, _, high = statistics.quantiles(sample, n=4, method="inclusive")
+    else:
+        low = high = sample[0]
+    return Measurement(statistics.median(sample), min(sample), high - low, len(sample), stopped_early)
+
+
+def interleaved(contestants: Sequence[Times], rounds: int = 8, runs_a_round: int = 4) -> list[Measurement]:
+    """Times several kernels in turns, so that a drift of the clocks falls on all of them alike."""
+    samples: list[list[float]] = [[] for _ in contestants]
+    for _ in range(rounds):
+        for times, sample in zip(contestants, samples, strict=True):
+            sample += times(runs_a_round + 1)[1:]  # the first after another kernel finds cold instruction caches
+    return [summarise(sample) for sample in samples]
+
+
+def physical_floor_ms(kernel: Kernel, problem: Problem, device: DeviceInfo) -> float:
+    """No right kernel is faster: the arithmetic at the peak rate, or the bytes that the L2 cannot hold at full
+    bandwidth, whichever takes longer."""
+    arithmetic_ms = kernel.flops_of(problem) / (device.peak_tflops(problem.dtype) * 1e9)
+    traffic_ms = max(0, kernel.bytes_of(problem) - device.l2_bytes) / (device.bandwidth_gbs * 1e6)
+    return max(arithmetic_ms, traffic_ms)
+
+
+def _plausible(sample: Sequence[float], floor_ms: float) -> bool:
+    return all(math.isfinite(time) and time > 0 for time in sample) and statistics.median(sample) >= floor_ms
+
+
+def _require_plausible(sample: Sequence[float], floor_ms: float) -> None:
+    if not _plausible(sample, floor_ms):
+        raise ImplausibleTime(
+            f"measured {statistics.median(sample):.6f} ms twice, below the {floor_ms:.6f} ms that the device needs for "
+            "the arithmetic and the bytes alone; the kernel does less than its work, or the clock is wrong"
+        )

@@ -1,0 +1,7 @@
+"""The Python face: load what was tuned and call it; start a search."""
+
+from autotile.runtime.load import load
+from autotile.runtime.search import search
+from autotile.runtime.tuned import TunedKernel
+
+__all__ = ["TunedKernel", "load", "search"]

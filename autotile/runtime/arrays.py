@@ -1,0 +1,117 @@
+"""Arrays of numpy, PyTorch, CuPy and pycuda, seen alike: an address, a shape, a dtype, and how to make one more.
+
+Neither PyTorch nor CuPy is imported unless an array of theirs comes in.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotile.dtypes import element_type, name_of
+from autotile.errors import ArgumentTypeError, UsageError
+
+HOST = "host"
+CUDA = "cuda"
+
+
+@dataclass(frozen=True)
+class View:
+    """One array. `place` is host or cuda, `device` the GPU's index (None if unknown), `owner` keeps the memory alive.
+
+    `empty(shape)` makes an uninitialised array of the same kind, place and dtype; `stream()` gives the handle of the
+    stream on which the array's library would work now (None: the default stream).
+    """
+
+    owner: Any
+    kind: str
+    place: str
+    device: int | None
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    contiguous: bool
+    empty: Callable[[tuple[int, ...]], Any]
+    stream: Callable[[], int | None]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a contiguous array of this shape."""
+        return int(np.prod(self.shape, dtype=np.int64)) * element_type(self.dtype).itemsize
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The memory of a host array, as numpy; shared, not copied."""
+        if self.kind == "torch":
+            words = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}.get(element_type(self.dtype).itemsize)
+            raw = self.owner.detach()
+            raw = raw if words is None else raw.view(getattr(sys.modules["torch"], words))
+            return np.asarray(raw.numpy()).view(element_type(self.dtype).numpy)
+        return np.asarray(self.owner)
+
+
+def view_of(array: Any, argument: str, empty_gpuarray: Callable[..., Any] | None = None) -> View:
+    """Sees an array. Raises ArgumentTypeError for what is none, or has a dtype that autotile does not know."""
+    library = type(array).__module__.partition(".")[0]
+    try:
+        if isinstance(array, np.ndarray):
+            return _numpy_view(array)
+        if library == "torch" and hasattr(array, "data_ptr"):
+            return _torch_view(array)
+        if library == "cupy" and hasattr(array, "__cuda_array_interface__"):
+            return _cupy_view(array)
+        if library == "pycuda" and hasattr(array, "gpudata") and empty_gpuarray is not None:
+            return _gpuarray_view(array, empty_gpuarray)
+    except UsageError as error:
+        raise ArgumentTypeError(f"{argument}: {error}") from None
+    raise ArgumentTypeError(
+        f"{argument} is a {type(array).__module__}.{type(array).__qualname__}; give a numpy array, a PyTorch tensor, a "
+        "CuPy array or a pycuda GPUArray"
+    )
+
+
+def _none() -> None:
+    return None
+
+
+def _numpy_view(array: np.ndarray[Any, Any]) -> View:
+    return View(
+        array, "numpy", HOST, None, array.ctypes.data, array.shape, name_of(array.dtype), array.flags.c_contiguous,
+        lambda shape: np.empty(shape, array.dtype), _none,
+    )  # fmt: skip
+
+
+def _torch_view(tensor: Any) -> View:
+    torch = sys.modules["torch"]
+    on_gpu = bool(tensor.is_cuda)
+    if not on_gpu and tensor.device.type != "cpu":
+        raise ArgumentTypeError(f"a tensor on {tensor.device}; CPU and CUDA tensors are supported")
+    return View(
+        tensor, "torch", CUDA if on_gpu else HOST, tensor.device.index if on_gpu else None, int(tensor.data_ptr()),
+        tuple(tensor.shape), element_type(str(tensor.dtype).removeprefix("torch.")).name, bool(tensor.is_contiguous()),
+        lambda shape: torch.empty(shape, dtype=tensor.dtype, device=tensor.device),
+        lambda: int(torch.cuda.current_stream(tensor.device).cuda_stream) if on_gpu else None,
+    )  # fmt: skip
+
+
+def _cupy_view(array: Any) -> View:
+    cupy = sys.modules["cupy"]
+
+    def empty(shape: tuple[int, ...]) -> Any:
+        with array.device:
+            return cupy.empty(shape, array.dtype)
+
+    return View(
+        array, "cupy", CUDA, int(array.device.id), int(array.data.ptr), tuple(array.shape), name_of(array.dtype),
+        bool(array.flags.c_contiguous), empty, lambda: int(cupy.cuda.get_current_stream().ptr),
+    )  # fmt: skip
+
+
+def _gpuarray_view(array: Any, empty_gpuarray: Callable[..., Any]) -> View:
+    return View(
+        array, "pycuda", CUDA, None, int(array.gpudata) if array.gpudata is not None else 0, tuple(array.shape),
+        name_of(array.dtype), bool(array.flags.c_contiguous), lambda shape: empty_gpuarray(shape, array.dtype), _none,
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""`autotile.load(...)`: from a name and sizes to a callable, in a line and without a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from autotile.codegen import template_digest
+from autotile.devices.base import Device
+from autotile.devices.select import open_device
+from autotile.errors import NotTuned
+from autotile.kernels import load_kernel
+from autotile.runtime.choose import EXACT, Choice, choose
+from autotile.runtime.notes import warn_once
+from autotile.runtime.tuned import TunedKernel
+from autotile.store import RecordStore, Store
+
+
+def load(
+    kernel: str,
+    *,
+    dtype: str | None = None,
+    device: str = "auto",
+    strict: bool = False,
+    store: RecordStore | None = None,
+    templates: Sequence[Path] = (),
+    **sizes: int,
+) -> TunedKernel:
+    """The best kernel saved for this device, as a callable.
+
+        matmul = autotile.load("matmul", m=4096, n=4096, k=4096, dtype="float32")
+        c = matmul(a, b)
+
+    `sizes` are the kernel's dimensions; `dtype` a name such as "float32" (the kernel's first where left out). What was
+    not tuned exactly falls back (see `TunedKernel.match`) and says so once; with `strict` it raises NotTuned naming
+    the fields that differ. Nothing is compiled when the binary is in the cache.
+    Raises UsageError for an unknown kernel, size or dtype and DeviceNotFound for a device that is not there.
+    """
+    found = load_kernel(kernel, templates)
+    problem = found.problem(sizes, dtype)
+    opened = opened_device(device)
+    template = template_digest(found)
+    choice = choose(found, problem, opened.info, template, store or Store())
+    if choice.match != EXACT:
+        message = f"{found.name} {problem.label} on {opened.info.name}: {_explain(choice)}"
+        if strict:
+            raise NotTuned(f"{message}. Tune it with `autotile search`, or load without strict=True")
+        warn_once(message, stacklevel=3)
+    elif choice.record is not None and choice.record.identity.driver != opened.info.driver:
+        warn_once(
+            f"{found.name} {problem.label} was tuned under driver {choice.record.identity.driver}; "
+            f"this is {opened.info.driver}. It still runs; tune again to be sure that it is the fastest"
+        )
+    return TunedKernel(found, problem, choice, opened)
+
+
+@lru_cache(maxsize=16)
+def opened_device(name: str) -> Device:
+    """Devices are opened once a process."""
+    return open_device(name, warn_once)
+
+
+def _explain(choice: Choice) -> str:
+    return f"not tuned exactly (match: {choice.match}); differs in {', '.join(choice.differs) or 'nothing known'}"

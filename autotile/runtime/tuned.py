@@ -1,0 +1,251 @@
+"""A tuned kernel as a callable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from autotile.build import Builder
+from autotile.codegen import render
+from autotile.devices.base import Device
+from autotile.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError
+from autotile.kernels import Kernel, Output, Size
+from autotile.kernels.definition import FRESH_ALIGNMENT
+from autotile.measure.variant import make_variant
+from autotile.runtime.arrays import CUDA, HOST, View, view_of
+from autotile.runtime.choose import Choice
+from autotile.space import violations
+from autotile.types import Configuration, Launch, Problem, Record
+
+
+class TunedKernel:
+    """Calls one configuration of a kernel.
+
+        c = matmul(a, b)                 # numpy, PyTorch, CuPy or pycuda in: the same kind out
+        matmul(a, b, out=c, stream=s)    # into c; queued on s (a handle, or a library's own stream)
+
+    Arrays must be C-contiguous (host arrays are copied if they are not), of the kernel's dtype, and fit together;
+    sizes may differ from the tuned ones. On GPU arrays a call returns before the kernel has ended, as their libraries'
+    own calls do. Raises ArgumentTypeError or ArgumentValueError (also TypeError and ValueError) for other arguments.
+    """
+
+    def __init__(self, kernel: Kernel, problem: Problem, choice: Choice, device: Device) -> None:
+        self._kernel, self._problem, self._choice, self._device = kernel, problem, choice, device
+        self._empty_gpuarray = getattr(device, "empty_gpuarray", None)
+        self._plans: dict[tuple[tuple[int, ...], int], tuple[Any, Launch]] = {}
+
+    def __repr__(self) -> str:
+        where = f"{self._problem.label} on {self._device.info.name}"
+        return f"<autotile {self._kernel.name} {where}, {self.match}: {self.config.label}>"
+
+    @property
+    def config(self) -> Configuration:
+        """The parameters' values."""
+        return self._choice.configuration
+
+    @property
+    def match(self) -> str:
+        """How the configuration was chosen: exact, near_problem, same_arch or default."""
+        return self._choice.match
+
+    @property
+    def differs(self) -> tuple[str, ...]:
+        """In what the request differs from what was tuned; empty for an exact match."""
+        return self._choice.differs
+
+    @property
+    def record(self) -> Record | None:
+        """The saved record that it stands on; None for the kernel's default."""
+        return self._choice.record
+
+    @property
+    def problem(self) -> Problem:
+        return self._problem
+
+    @cached_property
+    def source(self) -> str:
+        """The CUDA text."""
+        return render(self._kernel, self._problem, self.config).text
+
+    # ---- the call ------------------------------------------------------------------------------------------------
+
+    def __call__(self, *arrays: Any, out: Any = None, stream: Any = None) -> Any:
+        views = self._views(arrays)
+        problem_sizes = self._sizes(views)
+        outputs = self._outputs(views, problem_sizes, out)
+        if 0 in problem_sizes.values():
+            self._fill_empty(views, outputs, problem_sizes)
+        elif views[0].place == HOST and self._device.info.kind == "cuda":
+            self._run_from_host(views, outputs, problem_sizes)
+        else:
+            self._run(views, outputs, problem_sizes, stream)
+        owners = tuple(view.owner for view in outputs)
+        return owners[0] if len(owners) == 1 else owners
+
+    def _views(self, arrays: Sequence[Any]) -> list[View]:
+        wanted = self._kernel.inputs
+        if len(arrays) != len(wanted):
+            names = ", ".join(argument.name for argument in wanted)
+            raise ArgumentTypeError(f"{self._kernel.name} takes {len(wanted)} array(s) ({names}), not {len(arrays)}")
+        views = [self._view(array, argument.name) for array, argument in zip(arrays, wanted, strict=True)]
+        if len({view.kind for view in views}) > 1 or len({view.place for view in views}) > 1:
+            kinds = ", ".join(f"{a.name}: {v.kind} on {v.place}" for a, v in zip(wanted, views, strict=True))
+            raise ArgumentTypeError(f"the arrays must be of one kind and in one place; got {kinds}")
+        return views
+
+    def _view(self, array: Any, name: str) -> View:
+        view = view_of(array, name, self._empty_gpuarray)
+        if view.dtype != self._problem.dtype:
+            raise ArgumentTypeError(
+                f"{name} has dtype {view.dtype}, the kernel was loaded for {self._problem.dtype}: convert the array, "
+                f'or load with dtype="{view.dtype}"'
+            )
+        if view.place == CUDA and self._device.info.kind != "cuda":
+            raise ArgumentTypeError(f"{name} lies on a GPU, but the kernel was loaded for the emulator")
+        if not view.contiguous:
+            if view.place == CUDA:
+                raise ArgumentValueError(f"{name} is not C-contiguous; pass a contiguous copy of it")
+            copy = np.ascontiguousarray(view.numpy())
+            view = view if view.kind == "torch" else view_of(copy, name)
+            if view.kind == "torch":
+                view = view_of(view.owner.contiguous(), name)
+        return view
+
+    def _sizes(self, views: Sequence[View]) -> dict[str, int]:
+        """The problem's sizes, from the shapes. Raises ArgumentValueError when these do not fit together."""
+        sizes: dict[str, int] = {}
+        for argument, view in zip(self._kernel.inputs, views, strict=True):
+            if len(view.shape) != len(argument.shape):
+                raise ArgumentValueError(
+                    f"{argument.name} must have {len(argument.shape)} dimensions ({' × '.join(argument.shape)}), "
+                    f"not shape {view.shape}"
+                )
+            for dimension, size in zip(argument.shape, view.shape, strict=True):
+                if sizes.setdefault(dimension, size) != size:
+                    raise ArgumentValueError(
+                        f"{argument.name} has shape {view.shape}, so {dimension} = {size}, but another array says "
+                        f"{dimension} = {sizes[dimension]}"
+                    )
+                if size >= 2**31:
+                    raise ArgumentValueError(f"{argument.name}: {dimension} = {size} is more than 2147483647")
+        return sizes
+
+    def _outputs(self, views: Sequence[View], sizes: Mapping[str, int], out: Any) -> list[View]:
+        given = out if isinstance(out, tuple) else (out,) if out is not None else (None,) * len(self._kernel.outputs)
+        if len(given) != len(self._kernel.outputs):
+            raise ArgumentTypeError(
+                f"{self._kernel.name} has {len(self._kernel.outputs)} output(s), out has {len(given)}"
+            )
+        return [
+            self._output(argument, views, tuple(sizes[name] for name in argument.shape), array)
+            for argument, array in zip(self._kernel.outputs, given, strict=True)
+        ]
+
+    def _output(self, argument: Output, views: Sequence[View], shape: tuple[int, ...], array: Any) -> View:
+        if array is None:
+            return view_of(views[0].empty(shape), argument.name, self._empty_gpuarray)
+        view = view_of(array, "out", self._empty_gpuarray)
+        if (view.kind, view.place) != (views[0].kind, views[0].place):
+            raise ArgumentTypeError(
+                f"out is {view.kind} on {view.place}, the inputs {views[0].kind} on {views[0].place}"
+            )
+        if view.dtype != self._problem.dtype:
+            raise ArgumentTypeError(f"out has dtype {view.dtype}, it must be {self._problem.dtype}")
+        if view.shape != shape:
+            raise ArgumentValueError(f"out has shape {view.shape}, it must be {shape}")
+        if not view.contiguous:
+            raise ArgumentValueError("out is not C-contiguous; the kernel writes rows without gaps")
+        for other, name in zip(views, self._kernel.inputs, strict=True):
+            if view.address < other.address + other.nbytes and other.address < view.address + view.nbytes:
+                raise ArgumentValueError(
+                    f"out shares memory with {name.name}; the kernel would overwrite what it reads"
+                )
+        return view
+
+    # ---- running -------------------------------------------------------------------------------------------------
+
+    def _run(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int], stream: Any) -> None:
+        alignment = min(FRESH_ALIGNMENT, *(_alignment(view.address) for view in (*views, *outputs)))
+        program, launch = self._plan(sizes, alignment)
+        if stream is None:
+            stream = views[0].stream()
+        self._device.call(program, launch, self._arguments(views, outputs, sizes), stream)
+
+    def _run_from_host(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
+        device: Any = self._device
+        program, launch = self._plan(sizes, FRESH_ALIGNMENT)
+        inputs = [device.upload(view.numpy()) for view in views]
+        results = [device.empty_gpuarray((max(1, view.nbytes),), np.uint8) for view in outputs]
+        named = dict(
+            zip([a.name for a in (*self._kernel.inputs, *self._kernel.outputs)], (*inputs, *results), strict=True)
+        )
+        device.call(
+            program, launch, [sizes[a.name] if isinstance(a, Size) else named[a.name] for a in self._kernel.arguments]
+        )
+        for result, view in zip(results, outputs, strict=True):
+            device.download(result.gpudata, view.numpy())
+
+    def _arguments(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> list[Any]:
+        names = [argument.name for argument in (*self._kernel.inputs, *self._kernel.outputs)]
+        by_name = dict(zip(names, (*views, *outputs), strict=True))
+        on_gpu = self._device.info.kind == "cuda"
+        return [
+            sizes[argument.name]
+            if isinstance(argument, Size)
+            else self._device_array(by_name[argument.name])
+            if on_gpu
+            else by_name[argument.name].numpy()
+            for argument in self._kernel.arguments
+        ]
+
+    def _device_array(self, view: View) -> Any:
+        from autotile.devices.cuda import Pointer
+
+        return Pointer(view.address)
+
+    def _plan(self, sizes: Mapping[str, int], alignment: int) -> tuple[Any, Launch]:
+        """The loaded program and the launch for these sizes; built at most once."""
+        key = (tuple(sizes[name] for name in self._kernel.dimensions), alignment)
+        if key not in self._plans:
+            problem = self._problem.with_sizes(**sizes)
+            broken = violations(self._kernel, problem, self._device.info, self.config)
+            if broken:
+                raise ConfigurationError(
+                    f"the loaded configuration does not serve {problem.label}: {'; '.join(broken)}"
+                )
+            variant = make_variant(self._kernel, problem, self.config, alignment)
+            with Builder(self._device.target, jobs=1) as builder:
+                binary = builder.build(variant.source)
+            self._plans[key] = (self._device.load(binary), variant.launch)
+        return self._plans[key]
+
+    def _fill_empty(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
+        """A size of 0: nothing to launch. Outputs that are not empty hold the reference's values (k = 0: zeros)."""
+        if not any(view.nbytes for view in outputs):
+            return
+        inputs = {a.name: np.empty(v.shape, _numpy_type(v)) for a, v in zip(self._kernel.inputs, views, strict=True)}
+        reference = self._kernel.reference(inputs, self._problem.with_sizes(**sizes))
+        for argument, view in zip(self._kernel.outputs, outputs, strict=True):
+            values = np.ascontiguousarray(reference[argument.name], _numpy_type(view))
+            if view.place == HOST:
+                view.numpy()[...] = values
+            else:
+                self._copy_to_device(values, view)
+
+    def _copy_to_device(self, values: np.ndarray[Any, Any], view: View) -> None:
+        device: Any = self._device
+        device.write(view.address, values)
+
+
+def _numpy_type(view: View) -> np.dtype[Any]:
+    from autotile.dtypes import element_type
+
+    return element_type(view.dtype).numpy
+
+
+def _alignment(address: int) -> int:
+    """The largest power of two that divides an address (256 for address 0)."""
+    return min(FRESH_ALIGNMENT, address & -address) if address else FRESH_ALIGNMENT

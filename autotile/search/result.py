@@ -1,0 +1,87 @@
+"""What a search tells while it runs, and what it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotile.devices.info import DeviceInfo
+from autotile.kernels import Kernel
+from autotile.space import Space
+from autotile.types import Problem, Record
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Where a search's time went, in seconds. Building overlaps the rest: `build_s` is the sum over its processes."""
+
+    total_s: float
+    build_s: float
+    check_s: float
+    measure_s: float
+    ask_s: float
+    finals_s: float
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The end of one problem's search.
+
+    `records` holds all distinct trials, those found on record first; `new_trials` counts the ones of this run.
+    `stopped_by` is trials, time, exhausted, points or interrupted. `best` is proven and saved, or None.
+    """
+
+    kernel: Kernel
+    problem: Problem
+    device: DeviceInfo
+    records: Sequence[Record]
+    new_trials: int
+    best: Record | None
+    stopped_by: str
+    space_size: int
+    space_total: int
+    outcomes: Mapping[str, int]
+    phases: Phases
+    named: Mapping[str, Record]
+
+    @property
+    def trials_per_s(self) -> float:
+        """Rate of this run's new trials, final timing included."""
+        return self.new_trials / self.phases.total_s if self.phases.total_s > 0 else 0.0
+
+
+class Listener(Protocol):
+    """Hears of a search's progress. All methods may do nothing."""
+
+    def started(
+        self, kernel: Kernel, problem: Problem, device: DeviceInfo, space: Space, known: int, goal: int
+    ) -> None:
+        """`known` trials are on record already; the search ends at `goal`."""
+
+    def tried(self, record: Record, best: Record | None, count: int) -> None:
+        """A trial has ended; `best` is the best so far, this one included, and `count` the distinct trials."""
+
+    def finals(self, contestants: int) -> None:
+        """The best are being timed again and proven."""
+
+    def note(self, message: str) -> None:
+        """Something the user should know."""
+
+
+class Silent:
+    """A listener that does nothing."""
+
+    def started(
+        self, kernel: Kernel, problem: Problem, device: DeviceInfo, space: Space, known: int, goal: int
+    ) -> None:
+        return None
+
+    def tried(self, record: Record, best: Record | None, count: int) -> None:
+        return None
+
+    def finals(self, contestants: int) -> None:
+        return None
+
+    def note(self, message: str) -> None:
+        return None

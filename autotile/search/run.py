@@ -1,0 +1,353 @@
+"""The search: ask, build ahead, check, time, record; then prove the best and save it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from autotile import __version__
+from autotile.build import Builder
+from autotile.codegen import template_digest
+from autotile.devices.base import Device
+from autotile.errors import ConfigurationError, VariantError
+from autotile.measure import Session, Variant, make_variant, open_session, prove
+from autotile.search.result import Listener, Phases, SearchResult, Silent
+from autotile.search.strategy import Strategy
+from autotile.space import Space, build_space, violations
+from autotile.spec import Spec
+from autotile.store import RecordStore
+from autotile.types import OK, SCHEMA_VERSION, Binary, Configuration, Identity, Problem, Record
+
+FINALISTS = 5
+"""How many of the best are timed again, interleaved, and proven."""
+
+
+def search(
+    spec: Spec,
+    device: Device,
+    builder: Builder,
+    store: RecordStore,
+    fresh: bool = False,
+    listener: Listener | None = None,
+) -> list[SearchResult]:
+    """Searches each problem of a spec. With `fresh`, what is on record is left aside and measured anew.
+
+    An interrupt (Ctrl-C) ends the run after its best so far is saved; the last result says `interrupted`.
+    """
+    results = []
+    for problem in spec.problems:
+        results.append(_Search(spec, problem, device, builder, store, fresh, listener or Silent()).run())
+        if results[-1].stopped_by == "interrupted":
+            break
+    return results
+
+
+@dataclass
+class _Clock:
+    """Seconds by phase, added up as the search goes."""
+
+    begun: float = field(default_factory=time.perf_counter)
+    build_s: float = 0.0
+    check_s: float = 0.0
+    measure_s: float = 0.0
+    ask_s: float = 0.0
+    finals_s: float = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self.begun
+
+    def phases(self) -> Phases:
+        return Phases(self.elapsed_s, self.build_s, self.check_s, self.measure_s, self.ask_s, self.finals_s)
+
+
+class _Search:
+    """One problem's search. State lives here; each method is one of its steps."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        problem: Problem,
+        device: Device,
+        builder: Builder,
+        store: RecordStore,
+        fresh: bool,
+        listener: Listener,
+    ) -> None:
+        self.spec, self.kernel, self.problem = spec, spec.kernel, problem
+        self.device, self.builder, self.store, self.listener = device, builder, store, listener
+        self.clock = _Clock()
+        self.identity = identity_of(device, builder, template_digest(spec.kernel))
+        self.space = self._space()
+        self.points = {name: self._row_of_point(name, point) for name, point in spec.points.items()}
+        known = {} if fresh else self._known()
+        if self.points:
+            known = {row: record for row, record in known.items() if row in set(self.points.values())}
+        self.records: dict[int, Record] = known
+        self.new_trials = 0
+        self.timed: dict[tuple[str, object], Record] = {
+            (r.binary_digest, r.launch): r for r in known.values() if r.ok and r.binary_digest
+        }
+        self.built: dict[int, tuple[Variant, Binary]] = {}
+        self.strategy = Strategy(self.space, spec.search.sampler, spec.search.seed, self._first_rows())
+        for row, record in known.items():
+            self.strategy.replay(row, record)
+
+    # ---- before the first trial ----------------------------------------------------------------------------------
+
+    def _space(self) -> Space:
+        space = build_space(self.kernel, self.problem, self.device.info, self._domains(), self.spec.rules)
+        if not len(space):
+            counts = "; ".join(f"{r.count} by `{r.rule}` ({r.where}): {r.example}" for r in space.rejections)
+            where = f"{self.spec.file}: " if self.spec.file else ""
+            raise ConfigurationError(
+                f"{where}no configuration of {self.kernel.name} is feasible for {self.problem.label} on "
+                f"{self.device.info.name}. Of {space.total}, rejected: {counts}. Widen a domain or loosen a rule"
+            )
+        return space
+
+    def _domains(self) -> dict[str, tuple[Any, ...]]:
+        """The domains in force; with points, just the values that these have."""
+        if not self.spec.points:
+            return dict(self.spec.parameters)
+        points = list(self.spec.points.values())
+        return {name: tuple(dict.fromkeys(point[name] for point in points)) for name in points[0]}
+
+    def _row_of_point(self, name: str, point: Configuration) -> int:
+        row = self.space.row_of(point)
+        if row is None:
+            broken = violations(self.kernel, self.problem, self.device.info, point, self.spec.rules)
+            raise ConfigurationError(f"the point {name!r} is not feasible: {'; '.join(broken)}")
+        return row
+
+    def _first_rows(self) -> list[int]:
+        if self.points:
+            return list(self.points.values())
+        row = self.space.row_of(self.kernel.configuration())
+        return [] if row is None else [row]
+
+    def _known(self) -> dict[int, Record]:
+        """Row → record of earlier searches under the same identity."""
+        found: dict[int, Record] = {}
+        for record in self.store.records(self.kernel.name, self.problem, self.identity.device):
+            row = self.space.row_of(record.configuration)
+            if row is not None and record.identity == self.identity:
+                found[row] = record
+        return found
+
+    # ---- the trials ----------------------------------------------------------------------------------------------
+
+    @property
+    def goal(self) -> int:
+        return min(len(set(self.points.values())) if self.points else self.spec.search.trials, len(self.space))
+
+    def run(self) -> SearchResult:
+        self.listener.started(self.kernel, self.problem, self.device.info, self.space, len(self.records), self.goal)
+        stopped_by = self._stop_reason()
+        best: Record | None = None
+        if stopped_by is None or self._needs_saving():
+            with open_session(self.device, self.builder, self.kernel, self.problem) as session:
+                stopped_by = stopped_by or self._trials(session)
+                best = self._crown(session, interrupted=stopped_by == "interrupted")
+        else:
+            best = self.store.best(self.kernel.name, self.problem, self.identity.device)
+        named = {name: self.records[row] for name, row in self.points.items() if row in self.records}
+        return SearchResult(
+            kernel=self.kernel,
+            problem=self.problem,
+            device=self.device.info,
+            records=tuple(self.records.values()),
+            new_trials=self.new_trials,
+            best=best,
+            stopped_by=stopped_by,
+            space_size=len(self.space),
+            space_total=self.space.total,
+            outcomes=Counter(record.outcome for record in self.records.values()),
+            phases=self.clock.phases(),
+            named=named,
+        )
+
+    def _needs_saving(self) -> bool:
+        """True when records are there but no best of theirs was saved (a run that was killed)."""
+        saved = self.store.best(self.kernel.name, self.problem, self.identity.device)
+        return any(r.ok for r in self.records.values()) and (saved is None or saved.identity != self.identity)
+
+    def _stop_reason(self) -> str | None:
+        if self.points and len(self.records) >= self.goal:
+            return "points"
+        if self.strategy.exhausted:
+            return "exhausted"
+        if len(self.records) >= self.goal:
+            return "trials"
+        limit_s = self.spec.search.time_s
+        return "time" if limit_s is not None and self.clock.elapsed_s >= limit_s else None
+
+    def _trials(self, session: Session) -> str:
+        pending: dict[Future[Binary], tuple[Any, int, Variant]] = {}
+        try:
+            while True:
+                reason = self._stop_reason()
+                if reason == "time" or (reason and not pending):
+                    return reason
+                while reason is None and len(pending) < 2 * self.builder.jobs and not self.strategy.exhausted:
+                    if len(self.records) + len(pending) >= self.goal:
+                        break
+                    self._start(pending)
+                done, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self._finish(session, future, *pending.pop(future))
+        except KeyboardInterrupt:
+            return "interrupted"
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _start(self, pending: dict[Future[Binary], tuple[Any, int, Variant]]) -> None:
+        begun = time.perf_counter()
+        trial, row = self.strategy.ask()
+        configuration = self.space.configuration(row)
+        self.clock.ask_s += time.perf_counter() - begun
+        try:
+            variant = make_variant(self.kernel, self.problem, configuration)
+        except VariantError as error:
+            self._keep(trial, row, self._record(configuration, error.outcome, str(error)))
+            return
+        pending[self.builder.submit(variant.source)] = (trial, row, variant)
+
+    def _finish(self, session: Session, future: Future[Binary], trial: Any, row: int, variant: Variant) -> None:
+        record = self._record(variant.configuration, OK, "", variant)
+        try:
+            binary = future.result()
+            self.clock.build_s += binary.build_s
+            record = replace(
+                record,
+                binary_digest=binary.digest,
+                registers=binary.registers,
+                spill_bytes=binary.spill_bytes,
+                static_shared_bytes=binary.static_shared_bytes,
+                build_s=binary.build_s,
+            )
+            self.built[row] = (variant, binary)
+            twin = self.timed.get((binary.digest, variant.launch))
+            record = self._measured(session, record, variant, binary) if twin is None else _as_twin(record, twin)
+        except VariantError as error:
+            record = replace(record, outcome=error.outcome, message=str(error))
+        self._keep(trial, row, record)
+
+    def _measured(self, session: Session, record: Record, variant: Variant, binary: Binary) -> Record:
+        outcome = session.trial(variant, binary, self._best_ms())
+        self.clock.check_s += outcome.check_s
+        self.clock.measure_s += outcome.measure_s
+        return replace(
+            record,
+            measurement=outcome.measurement,
+            max_error=outcome.max_error,
+            check_s=outcome.check_s,
+            measure_s=outcome.measure_s,
+        )
+
+    def _record(
+        self, configuration: Configuration, outcome: str, message: str, variant: Variant | None = None
+    ) -> Record:
+        return Record(
+            problem=self.problem,
+            configuration=configuration,
+            identity=self.identity,
+            outcome=outcome,
+            message=message,
+            launch=variant.launch if variant else None,
+            source_digest=variant.source.digest if variant else "",
+            seed=self.spec.search.seed,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            autotile_version=__version__,
+        )
+
+    def _keep(self, trial: Any, row: int, record: Record) -> None:
+        self.store.append(record)
+        self.records[row] = record
+        self.new_trials += 1
+        if record.ok and record.binary_digest:
+            self.timed.setdefault((record.binary_digest, record.launch), record)
+        self.strategy.tell(trial, record)
+        self.listener.tried(record, self._best(), len(self.records))
+
+    def _best(self) -> Record | None:
+        right = [record for record in self.records.values() if record.ok]
+        return min(right, key=lambda record: record.time_ms, default=None)
+
+    def _best_ms(self) -> float:
+        best = self._best()
+        return math.inf if best is None else best.time_ms
+
+    # ---- the winner ----------------------------------------------------------------------------------------------
+
+    def _crown(self, session: Session, interrupted: bool) -> Record | None:
+        """Times the best again in turns, proves them on other sizes and saves the first that holds."""
+        begun = time.perf_counter()
+        ranked = sorted((row for row, r in self.records.items() if r.ok), key=lambda row: self.records[row].time_ms)
+        rows = _distinct(ranked, self.records)[: 1 if interrupted else FINALISTS]
+        self.listener.finals(len(rows))
+        contestants = [self._contestant(row) for row in rows]
+        best: Record | None = None
+        if contestants:
+            times = [self.records[row].measurement for row in rows] if interrupted else session.finals(contestants)
+            order = sorted(
+                zip(times, rows, contestants, strict=True), key=lambda item: item[0].time_ms if item[0] else 0
+            )
+            for measurement, row, (variant, _) in order:
+                best = self._proven(replace(self.records[row], measurement=measurement), variant)
+                if best is not None:
+                    break
+        self.clock.finals_s += time.perf_counter() - begun
+        return best
+
+    def _contestant(self, row: int) -> tuple[Variant, Binary]:
+        if row not in self.built:  # a record of an earlier run; its binary is in the cache or is built again
+            variant = make_variant(self.kernel, self.problem, self.space.configuration(row))
+            self.built[row] = (variant, self.builder.build(variant.source))
+        return self.built[row]
+
+    def _proven(self, record: Record, variant: Variant) -> Record | None:
+        try:
+            worst = prove(self.device, self.builder, variant)
+        except VariantError as error:
+            self.listener.note(f"the finalist {record.configuration.label} failed its proof: {error}")
+            self.store.append(replace(record, outcome=error.outcome, message=str(error), measurement=None))
+            return None
+        proven = replace(record, max_error=max(worst, record.max_error or 0.0))
+        self.store.save_best(proven)
+        return proven
+
+
+def identity_of(device: Device, builder: Builder, template: str) -> Identity:
+    """What results of this device, toolchain and template depend on."""
+    info = device.info
+    return Identity(info.name, info.arch, info.driver, builder.compiler, template, SCHEMA_VERSION, info.estimated)
+
+
+def _as_twin(record: Record, twin: Record) -> Record:
+    """The machine code is the same as a variant's that was timed already: so is the result."""
+    return replace(
+        record,
+        measurement=twin.measurement,
+        max_error=twin.max_error,
+        extra=(*record.extra, ("same_binary_as", twin.configuration.key)),
+    )
+
+
+def _distinct(rows: Sequence[int], records: dict[int, Record]) -> list[int]:
+    """One row for each binary, in order."""
+    seen: set[object] = set()
+    chosen = []
+    for row in rows:
+        key = (records[row].binary_digest, records[row].launch)
+        if key not in seen:
+            seen.add(key)
+            chosen.append(row)
+    return chosen

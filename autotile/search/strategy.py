@@ -1,0 +1,150 @@
+"""Which configuration next? Optuna decides, among the feasible rows not yet tried. The only module that imports optuna.
+
+Optuna's samplers know nothing of constraints: on a real space most of what they propose is infeasible or has been
+seen. So each proposal is moved to the nearest feasible, untried row of the table before Optuna hears of it, and the
+study holds exactly what was measured.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from autotile.space import Space
+from autotile.types import Record
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is the command line's to show
+
+
+class FeasibleSampler(BaseSampler):
+    """Restricts an Optuna sampler to the rows of a space that have not been taken.
+
+    `inner` proposes; its proposal goes to the nearest free row (numbers by rank, names and booleans by equality; ties
+    at random). Without an inner sampler, or while it has no opinion yet, a free row is drawn at random, each equally
+    likely; with `in_order`, the first free row is taken. Rows in `first` come before all others.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        seed: int,
+        inner: BaseSampler | None = None,
+        in_order: bool = False,
+        first: Sequence[int] = (),
+    ) -> None:
+        self._space, self._inner, self._in_order = space, inner, in_order
+        self._first = list(first)
+        self._random = np.random.default_rng(seed)
+        self._free = np.ones(len(space), bool)
+        self.distributions: dict[str, BaseDistribution] = {
+            name: CategoricalDistribution(domain) for name, domain in zip(space.names, space.domains, strict=True)
+        }
+        self._open = {name: d for name, d in self.distributions.items() if not d.single()}
+        self._scaled = _scaled_columns(space)
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._free.any()
+
+    def take(self, row: int) -> None:
+        """Marks a row as tried."""
+        self._free[row] = False
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.distributions
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        row = self._choose(study, trial)
+        self.take(row)
+        return dict(self._space.configuration(row))
+
+    def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution) -> Any:
+        raise AssertionError(f"{name} was asked for outside the space")
+
+    def _choose(self, study: Study, trial: FrozenTrial) -> int:
+        while self._first:
+            row = self._first.pop(0)
+            if self._free[row]:
+                return row
+        if self._in_order:
+            return int(np.argmax(self._free))
+        proposal = self._inner.sample_relative(study, trial, self._open) if self._inner is not None else {}
+        if len(proposal) < len(self._open) or not proposal:
+            return int(self._random.choice(np.flatnonzero(self._free)))
+        return self._nearest(proposal)
+
+    def _nearest(self, proposal: dict[str, Any]) -> int:
+        rows = np.flatnonzero(self._free)
+        distance = np.zeros(len(rows), np.float32)
+        for p, name in enumerate(self._space.names):
+            if name in proposal:
+                code = self._space.domains[p].index(proposal[name])
+                column, ordered = self._scaled[p]
+                if ordered:
+                    distance += np.abs(column[self._space.codes[rows, p]] - column[code])
+                else:
+                    distance += self._space.codes[rows, p] != code
+        nearest = rows[distance <= distance.min() + 1e-6]
+        return int(self._random.choice(nearest))
+
+
+def _scaled_columns(space: Space) -> list[tuple[np.ndarray[Any, Any], bool]]:
+    """A parameter: rank of each value scaled to [0, 1], and whether the ranks mean anything."""
+    columns = []
+    for domain in space.domains:
+        ordered = all(isinstance(value, int) and not isinstance(value, bool) for value in domain)
+        ranks = np.argsort(np.argsort(np.asarray(domain))) if ordered else np.arange(len(domain))
+        columns.append((ranks.astype(np.float32) / max(1, len(domain) - 1), ordered))
+    return columns
+
+
+class Strategy:
+    """The ask and tell of one search, over an in-memory study that starts from what is on record."""
+
+    def __init__(self, space: Space, sampler: str, seed: int, first: Sequence[int] = ()) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            inner = TPESampler(seed=seed, multivariate=True, constant_liar=True) if sampler == "tpe" else None
+        self._sampler = FeasibleSampler(space, seed, inner, in_order=sampler == "grid", first=first)
+        self._space = space
+        self._study = optuna.create_study(direction="minimize", sampler=self._sampler)
+
+    @property
+    def exhausted(self) -> bool:
+        """True when every feasible configuration has been asked for or replayed."""
+        return self._sampler.exhausted
+
+    def ask(self) -> tuple[Trial, int]:
+        """The next trial and its row. Only while not exhausted."""
+        trial = self._study.ask(self._sampler.distributions)
+        row = self._space.row_of(trial.params)
+        assert row is not None, "the sampler chose outside the space"
+        return trial, row
+
+    def tell(self, trial: Trial, record: Record) -> None:
+        if record.ok:
+            self._study.tell(trial, record.time_ms)
+        else:
+            self._study.tell(trial, state=TrialState.FAIL)
+
+    def replay(self, row: int, record: Record) -> None:
+        """Learns from a record of an earlier search; its row is not asked for again."""
+        self._sampler.take(row)
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                params=dict(self._space.configuration(row)),
+                distributions=self._sampler.distributions,
+                value=record.time_ms if record.ok else None,
+                state=TrialState.COMPLETE if record.ok else TrialState.FAIL,
+            )
+        )

@@ -1,0 +1,276 @@
+"""From a search file to Specs: every key known, every value of its type, every fault with its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from autotile.assets import config_path, configs_dir
+from autotile.errors import ConfigurationError, SpecError, UsageError
+from autotile.kernels import Kernel, Rule, load_kernel
+from autotile.kernels.definition import check_value
+from autotile.kernels.expressions import Expression
+from autotile.spec.model import SAMPLERS, SearchOptions, Spec
+from autotile.spec.yaml_reader import Node, read_documents, read_value
+from autotile.suggest import did_you_mean
+from autotile.types import Configuration, Problem, Value
+
+TOP_KEYS = ("kernel", "problems", "parameters", "rules", "points", "search")
+SEARCH_KEYS = ("sampler", "trials", "time", "seed")
+DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?$")
+UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
+
+
+def load_specs(name: str | Path, overrides: Iterable[str] = (), templates: Sequence[Path] = ()) -> tuple[Spec, ...]:
+    """The searches of a file, or of a shipped config by its bare name, with `KEY=VALUE` overrides applied.
+
+    Raises SpecError (exit code 2) for whatever is wrong, with file:line:column.
+    """
+    path = config_path(str(name))
+    if path is None:
+        shipped = sorted(file.stem for file in configs_dir().glob("*.yaml"))
+        raise UsageError(
+            f"no search file {str(name)!r}{did_you_mean(Path(name).stem, shipped)}; shipped: {', '.join(shipped)}"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"cannot be read: {error}", path) from None
+    documents = read_documents(text, str(path))
+    if not any(document.value is not None for document in documents):
+        raise SpecError("the file is empty; a search names at least a kernel and a problem", path, 1)
+    changes = [parse_set(text, ("parameters", "search")) for text in overrides]
+    reader = _Reader(path, templates)
+    return tuple(_with_options(reader.spec(_override(document, changes)), changes) for document in documents)
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds of `90`, `90s`, `10m`, `1.5h`. Raises ValueError for anything else, and for 0 and below."""
+    text = str(value).strip() if isinstance(value, (int, float, str)) and not isinstance(value, bool) else ""
+    match = DURATION.match(text)
+    seconds = float(match.group(1)) * UNIT_S[match.group(2)] if match else math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"{value!r} is not a duration such as 90s, 10m or 1.5h")
+    return seconds
+
+
+def parse_set(text: str, sections: Sequence[str] = ()) -> tuple[str, str, Any]:
+    """`SECTION.NAME=VALUE` → its three parts, the value read as YAML; without `sections`, `NAME=VALUE`.
+
+    Raises UsageError for text of another form.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    section, _, name = key.rpartition(".")
+    wanted = " or ".join(f"{known}.NAME=VALUE" for known in sections) or "NAME=VALUE"
+    if not equals or not name or (section not in sections if sections else section):
+        raise UsageError(f"--set wants {wanted}, not {text!r}")
+    return section, name, read_value(value, f"--set {key}")
+
+
+def _override(document: Node, changes: Iterable[tuple[str, str, Any]]) -> Node:
+    """The document with its `parameters` replaced one by one."""
+    for section, name, value in changes:
+        if section != "parameters" or not isinstance(document.value, dict):
+            continue
+        place = Node(section, document.line, document.column)
+        key, old = document.value.get(section, (place, Node({}, document.line, document.column)))
+        if isinstance(old.value, dict):
+            merged = Node({**old.value, name: (Node(name, 0, 0), _wrap(value))}, old.line, old.column)
+            document = dataclasses.replace(document, value={**document.value, section: (key, merged)})
+    return document
+
+
+def _with_options(spec: Spec, changes: Iterable[tuple[str, str, Any]]) -> Spec:
+    """The spec with AUTOTILE_* variables applied over the file, and `search.*` of the command line over both."""
+    options = environment_options(spec.search)
+    for section, name, value in changes:
+        if section == "search":
+            if name not in SEARCH_KEYS:
+                guess = did_you_mean(name, SEARCH_KEYS)
+                raise UsageError(f"--set search.{name}: unknown key{guess}; known: {', '.join(SEARCH_KEYS)}")
+            options = set_option(options, name, value)
+    return dataclasses.replace(spec, search=options)
+
+
+def _wrap(value: Any) -> Node:
+    """A plain value as nodes without a place (line 0: it came from the command line)."""
+    if isinstance(value, list):
+        return Node([_wrap(item) for item in value], 0, 0)
+    if isinstance(value, dict):
+        return Node({key: (Node(key, 0, 0), _wrap(item)) for key, item in value.items()}, 0, 0)
+    return Node(value, 0, 0)
+
+
+class _Reader:
+    """Reads one document; knows the file for its messages."""
+
+    def __init__(self, path: Path, templates: Sequence[Path]) -> None:
+        self.path, self.templates = path, templates
+
+    def fail(self, node: Node, message: str) -> NoReturn:
+        if node.line == 0:
+            raise SpecError(f"--set: {message}")
+        raise SpecError(message, self.path, node.line, node.column)
+
+    @contextmanager
+    def at(self, node: Node) -> Iterator[None]:
+        """A usage error raised inside gets the node's place."""
+        try:
+            yield
+        except SpecError:
+            raise
+        except UsageError as error:
+            self.fail(node, str(error))
+
+    def mapping(self, node: Node, known: Sequence[str] | None, what: str) -> dict[str, tuple[Node, Node]]:
+        if not isinstance(node.value, dict):
+            self.fail(node, f"{what} must be a mapping of keys and values, not {_describe(node)}")
+        for key, (key_node, _) in node.value.items():
+            if known is not None and key not in known:
+                self.fail(
+                    key_node, f"unknown key {key!r} in {what}{did_you_mean(key, known)}; known: {', '.join(known)}"
+                )
+        return node.value
+
+    def sequence(self, node: Node, what: str) -> list[Node]:
+        if not isinstance(node.value, list) or not node.value:
+            self.fail(node, f"{what} must be a list with at least one entry, not {_describe(node)}")
+        return node.value
+
+    # ---- the document, in the order of its keys ------------------------------------------------------------------
+
+    def spec(self, document: Node) -> Spec:
+        top = self.mapping(document, TOP_KEYS, "the search file")
+        for needed in ("kernel", "problems"):
+            if needed not in top:
+                self.fail(document, f"{needed!r} is missing")
+        kernel_node = top["kernel"][1]
+        if not isinstance(kernel_node.value, str):
+            self.fail(kernel_node, f"kernel must be a name, not {_describe(kernel_node)}")
+        with self.at(kernel_node):
+            kernel = load_kernel(kernel_node.value, self.templates)
+        return Spec(
+            kernel=kernel,
+            problems=tuple(self.problem(kernel, node) for node in self.sequence(top["problems"][1], "problems")),
+            parameters=self.parameters(kernel, top["parameters"][1]) if "parameters" in top else {},
+            rules=self.rules(top["rules"][1]) if "rules" in top else (),
+            points=self.points(kernel, top["points"][1]) if "points" in top else {},
+            search=self.search(top["search"][1]) if "search" in top else SearchOptions(),
+            file=self.path,
+        )
+
+    def problem(self, kernel: Kernel, node: Node) -> Problem:
+        entries = self.mapping(node, (*kernel.dimensions, "dtype"), "a problem")
+        dtype = entries["dtype"][1].value if "dtype" in entries else None
+        sizes = {key: value.value for key, (_, value) in entries.items() if key != "dtype"}
+        for name, (_, value) in entries.items():
+            if name != "dtype":  # one size at a time, so that a fault is placed at its own value
+                with self.at(value):
+                    kernel.problem({**dict.fromkeys(kernel.dimensions, 1), name: value.value})
+        with self.at(node):
+            return kernel.problem(sizes, dtype)
+
+    def parameters(self, kernel: Kernel, node: Node) -> dict[str, tuple[Value, ...]]:
+        domains: dict[str, tuple[Value, ...]] = {}
+        for name, (key_node, value_node) in self.mapping(node, None, "parameters").items():
+            with self.at(key_node):
+                parameter = kernel.parameter(name)
+            values: list[Value] = []
+            for item in self.sequence(value_node, name) if isinstance(value_node.value, list) else [value_node]:
+                with self.at(item):
+                    value = check_value(parameter, item.plain())
+                if value in values:
+                    self.fail(item, f"{name} lists {value!r} twice")
+                values.append(value)
+            domains[name] = tuple(values)
+        return domains
+
+    def rules(self, node: Node) -> tuple[Rule, ...]:
+        rules = []
+        for item in self.sequence(node, "rules"):
+            if not isinstance(item.value, (str, bool)):
+                self.fail(item, f"a rule must be an expression such as `block_m >= 64`, not {_describe(item)}")
+            text = str(item.value)
+            with self.at(item):
+                Expression(text)
+            where = f"{self.path}:{item.line}:{item.column}"
+            rules.append(Rule(text, text.replace("{", "(").replace("}", ")"), where))
+        return tuple(rules)
+
+    def points(self, kernel: Kernel, node: Node) -> dict[str, Configuration]:
+        points: dict[str, Configuration] = {}
+        for number, item in enumerate(self.sequence(node, "points"), 1):
+            if isinstance(item.value, str):
+                name = item.value
+                if name not in kernel.presets:
+                    self.fail(
+                        item,
+                        f"{kernel.name} has no preset {name!r}{did_you_mean(name, kernel.presets)}; "
+                        f"it has {', '.join(kernel.presets)}",
+                    )
+                values: Mapping[str, Any] = kernel.presets[name]
+            else:
+                name = f"point {number}"
+                values = {key: value.plain() for key, (_, value) in self.mapping(item, None, "a point").items()}
+            with self.at(item):
+                points[name] = kernel.configuration(values)
+        return points
+
+    def search(self, node: Node) -> SearchOptions:
+        options = SearchOptions()
+        for key, (_, value) in self.mapping(node, SEARCH_KEYS, "search").items():
+            with self.at(value):
+                options = set_option(options, key, value.plain())
+        return options
+
+
+def set_option(options: SearchOptions, key: str, value: Any) -> SearchOptions:
+    """One search option changed, checked. Raises ConfigurationError for a value that will not do."""
+    if key == "sampler":
+        if value not in SAMPLERS:
+            raise ConfigurationError(
+                f"unknown sampler {value!r}{did_you_mean(str(value), SAMPLERS)}; known: {', '.join(SAMPLERS)}"
+            )
+        return dataclasses.replace(options, sampler=value)
+    if key == "time":
+        if value is None:
+            return dataclasses.replace(options, time_s=None)
+        try:
+            return dataclasses.replace(options, time_s=parse_duration(value))
+        except ValueError as error:
+            raise ConfigurationError(f"search.time: {error}") from None
+    least = 1 if key == "trials" else 0
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(f"search.{key} must be an integer of at least {least}, not {value!r}")
+    return dataclasses.replace(options, trials=value) if key == "trials" else dataclasses.replace(options, seed=value)
+
+
+def environment_options(options: SearchOptions) -> SearchOptions:
+    """Options with AUTOTILE_SAMPLER, AUTOTILE_TRIALS, AUTOTILE_TIME and AUTOTILE_SEED applied where they are set."""
+    for key in SEARCH_KEYS:
+        text = os.environ.get(f"AUTOTILE_{key.upper()}")
+        if text:
+            try:
+                options = set_option(options, key, read_value(text, f"AUTOTILE_{key.upper()}"))
+            except ConfigurationError as error:
+                raise UsageError(f"AUTOTILE_{key.upper()}: {error}") from None
+    return options
+
+
+def _describe(node: Node) -> str:
+    value = node.value
+    if value is None:
+        return "nothing"
+    if isinstance(value, (dict, list)):
+        return (
+            f"an empty {'mapping' if isinstance(value, dict) else 'list'}"
+            if not value
+            else f"a {'mapping' if isinstance(value, dict) else 'list'}"
+        )
+    return repr(value)

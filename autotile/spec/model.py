@@ -1,0 +1,39 @@
+"""What a search file says, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotile.kernels import Kernel, Rule
+from autotile.types import Configuration, Problem, Value
+
+SAMPLERS = ("tpe", "random", "grid")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How long and how to search. `trials` counts distinct configurations, those on record included."""
+
+    sampler: str = "tpe"
+    trials: int = 200
+    time_s: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One document of a search file.
+
+    `parameters` replaces domains of the kernel's parameters; `points` (named presets, or configurations written out)
+    replaces the search by exactly these.
+    """
+
+    kernel: Kernel
+    problems: tuple[Problem, ...]
+    parameters: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    points: Mapping[str, Configuration] = field(default_factory=dict)
+    search: SearchOptions = SearchOptions()
+    file: Path | None = None

@@ -1,0 +1,208 @@
+"""What passes from stage to stage: frozen, picklable, units in the field names.
+
+Spec → Space → Configuration → Source → Binary → Measurement → Record → TunedKernel
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+Value: TypeAlias = bool | int | str
+"""What a tuning parameter can be: a boolean, an integer or a name."""
+
+Dim3 = tuple[int, int, int]
+
+
+def digest(text: str) -> str:
+    """SHA-256 of the text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One concrete task: a kernel's name, its sizes (elements) in the kernel's order, and the element type's name."""
+
+    kernel: str
+    sizes: tuple[tuple[str, int], ...]
+    dtype: str
+
+    def __getitem__(self, dimension: str) -> int:
+        return dict(self.sizes)[dimension]
+
+    @property
+    def key(self) -> str:
+        """A name that is safe in a path and unique among the problems of a kernel: `m4096-n4096-k4096-float32`."""
+        return "-".join([f"{name}{size}" for name, size in self.sizes] + [self.dtype])
+
+    @property
+    def label(self) -> str:
+        return f"{'×'.join(str(size) for _, size in self.sizes)} {self.dtype}"
+
+    def with_sizes(self, **sizes: int) -> Problem:
+        return Problem(self.kernel, tuple((name, sizes.get(name, size)) for name, size in self.sizes), self.dtype)
+
+
+@dataclass(frozen=True)
+class Configuration(Mapping[str, Value]):
+    """A value for each parameter of a kernel, in the kernel's order. Hashable; reads as a mapping."""
+
+    items_: tuple[tuple[str, Value], ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Value]) -> Configuration:
+        return cls(tuple(values.items()))
+
+    def __getitem__(self, name: str) -> Value:
+        for key, value in self.items_:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.items_)
+
+    def __len__(self) -> int:
+        return len(self.items_)
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON: equal for equal configurations, whatever order the values were given in."""
+        return json.dumps(dict(self.items_), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def label(self) -> str:
+        return " ".join(
+            f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in self.items_
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Generated CUDA text of one variant. `traits` are the facts about the problem that the text relies on."""
+
+    kernel: str
+    entry: str
+    text: str
+    traits: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def digest(self) -> str:
+        return digest(self.text)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Geometry of one launch: blocks, threads a block, and dynamic shared memory."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int = 0
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a device wants built: `cuda` machine code for an arch such as `sm_90`, or `host` code for this CPU."""
+
+    kind: str
+    arch: str
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A built variant in the cache. `digest` is of the machine code: equal digests are the same kernel.
+
+    Registers and spills are a thread's, as the compiler reports them; None where the compiler does not say.
+    """
+
+    path: Path
+    entry: str
+    digest: str
+    target: Target
+    compiler: str
+    registers: int | None
+    spill_bytes: int | None
+    static_shared_bytes: int | None
+    build_s: float
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Time of one launch. `time_ms` is the median of `runs`; the spread is the interquartile range.
+
+    `estimated` marks a model's answer (the emulator's): never to be shown or served as measured.
+    """
+
+    time_ms: float
+    min_ms: float
+    spread_ms: float
+    runs: int
+    stopped_early: bool = False
+    estimated: bool = False
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a result depends on beside the configuration. Results whose identities differ are not comparable."""
+
+    device: str
+    arch: str
+    driver: str
+    compiler: str
+    template: str
+    schema: int
+    estimated: bool
+
+
+SCHEMA_VERSION = 1
+"""Version of the record format; part of every identity."""
+
+OK = "ok"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial, as it is kept. `outcome` is `ok` or the reason's word (see errors.VariantError)."""
+
+    problem: Problem
+    configuration: Configuration
+    identity: Identity
+    outcome: str
+    message: str = ""
+    measurement: Measurement | None = None
+    launch: Launch | None = None
+    source_digest: str = ""
+    binary_digest: str = ""
+    registers: int | None = None
+    spill_bytes: int | None = None
+    static_shared_bytes: int | None = None
+    max_error: float | None = None
+    build_s: float = 0.0
+    check_s: float = 0.0
+    measure_s: float = 0.0
+    seed: int | None = None
+    created: str = ""
+    autotile_version: str = ""
+    extra: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == OK and self.measurement is not None
+
+    @property
+    def time_ms(self) -> float:
+        """Median time; infinite for a failed trial, so that records sort."""
+        return self.measurement.time_ms if self.ok and self.measurement is not None else float("inf")

@@ -1,0 +1,25 @@
+"""What all tests share: a home of their own, and nothing of the user's environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records go to a fresh folder; binaries are shared by the session, since they are keyed by all that matters."""
+    for name in [name for name in os.environ if name.startswith("AUTOTILE_")]:
+        if name not in ("AUTOTILE_CXX", "AUTOTILE_NVCC"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AUTOTILE_HOME", str(tmp_path_factory.mktemp("home")))
+
+
+@pytest.fixture(scope="session")
+def build_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's binaries are kept."""
+    return tmp_path_factory.mktemp("builds")

@@ -1,0 +1,66 @@
+"""The table of GPUs."""
+
+import dataclasses
+
+import pytest
+
+from autotile.devices.gpus import find_gpu, gpu_table, lookup_gpu, peaks_from_lanes
+from autotile.errors import DeviceNotFound
+
+OPT_IN_KIB = {
+    "sm_70": 96,
+    "sm_75": 64,
+    "sm_80": 163,
+    "sm_86": 99,
+    "sm_89": 99,
+    "sm_120": 99,
+    "sm_90": 227,
+    "sm_100": 227,
+}
+
+
+@pytest.mark.parametrize("key", gpu_table())
+def test_rows_are_whole_and_sane(key):
+    gpu = gpu_table()[key]
+    assert gpu.kind == "table"
+    assert gpu.estimated
+    assert gpu.shared_bytes_optin == OPT_IN_KIB[gpu.arch] * 1024
+    assert gpu.shared_bytes_static == 48 * 1024 <= gpu.shared_bytes_optin <= gpu.shared_bytes_per_sm
+    assert gpu.max_threads_per_sm % gpu.max_threads_per_block in (0, 512)
+    for field in dataclasses.fields(gpu):
+        value = getattr(gpu, field.name)
+        if isinstance(value, int | float) and field.name != "estimated":
+            assert value > 0, field.name
+    assert gpu.fp64_tflops <= gpu.fp32_tflops <= gpu.fp16_tflops
+
+
+def test_measured_facts_of_the_h200():
+    h200 = gpu_table()["h200"]
+    assert h200.fp32_tflops == pytest.approx(66.9, abs=0.05)
+    assert (h200.shared_bytes_optin, h200.shared_bytes_per_sm) == (232448, 233472)
+
+
+@pytest.mark.parametrize("name", ["h200", "H200", "NVIDIA H200", "nvidia-h200"])
+def test_found_however_it_is_written(name):
+    assert find_gpu(name) is gpu_table()["h200"]
+
+
+def test_geforce_names():
+    assert find_gpu("RTX 4090") is find_gpu("NVIDIA GeForce RTX 4090") is find_gpu("rtx4090")
+
+
+def test_unknown_names_are_refused_with_a_suggestion():
+    with pytest.raises(DeviceNotFound, match=r"did you mean 'h200'\?"):
+        find_gpu("h20")
+
+
+def test_a_slice_of_a_gpu_is_not_that_gpu():
+    assert lookup_gpu("NVIDIA H200", 132) is not None
+    assert lookup_gpu("NVIDIA H200", 60) is None
+    assert lookup_gpu("NVIDIA XYZ", 132) is None
+
+
+def test_an_unknown_arch_gets_generous_peaks():
+    known = peaks_from_lanes("sm_90", 100, 1.0)
+    unknown = peaks_from_lanes("sm_199", 100, 1.0)
+    assert all(b >= a for a, b in zip(known, unknown, strict=True))
