@@ -47,8 +47,6 @@ def _smallest_subnormal(dtype: str) -> float:
     return {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}[dtype]
 
 
-TILED = "staging != 'none'"
-
 KERNEL = Kernel(
     name="matmul",
     doc="C = A·B, row-major, any size",
@@ -99,11 +97,22 @@ KERNEL = Kernel(
         ),
         Derived(
             "a_bytes",
-            "problem.itemsize * (block_k * (block_m + pad_a) if a_layout == 'k_major' else block_m * (block_k + pad_a))",
+            "problem.itemsize * "
+            "(block_k * (block_m + pad_a) if a_layout == 'k_major' else block_m * (block_k + pad_a))",
             "A's tile in shared memory",
         ),
         Derived("tile_bytes", "a_bytes + problem.itemsize * block_k * (block_n + pad_b)", "A's tile and B's"),
-        Derived("registers", "thread_m * thread_n + 2 * (thread_m + thread_n) + 40", "a guess at those of a thread"),
+        Derived("sum_registers", "max(1, problem.itemsize // 4)", "registers of one sum"),
+        Derived(
+            "least_registers",
+            "sum_registers * (thread_m * thread_n + thread_m + thread_n) + 24",
+            "registers below which a thread's sums, and what one step adds to them, would spill",
+        ),
+        Derived(
+            "registers",
+            "least_registers + sum_registers * (thread_m + thread_n) + 16",
+            "a guess at a thread's registers: with the next step's values on their way as well",
+        ),
     ),
     launch=LaunchPlan(
         grid=("ceil_div(problem.m, block_m) * ceil_div(problem.n, block_n)",),
@@ -160,7 +169,8 @@ KERNEL = Kernel(
             "rows of tiles of {block_k} and {block_n} elements are not made of whole words of {vector}",
         ),
         Rule(
-            "block_m % thread_m == 0 and thread_m % chunk_m == 0 and block_n % thread_n == 0 and thread_n % chunk_n == 0",
+            "block_m % thread_m == 0 and block_n % thread_n == 0 "
+            "and thread_m % chunk_m == 0 and thread_n % chunk_n == 0",
             "{thread_m}×{thread_n} elements a thread do not divide {block_m}×{block_n} in chunks of "
             "{chunk_m}×{chunk_n}",
         ),
@@ -175,8 +185,10 @@ KERNEL = Kernel(
             "a pad of {pad_b} elements would misalign B's tile, which is filled and read in words of "
             "{max(chunk_n, vector)}: use a multiple",
         ),
-        Rule("a_bytes % 16 == 0 and tile_bytes % 16 == 0", "tiles of {a_bytes} and {tile_bytes - a_bytes} bytes "
-             "would not lie on 16 bytes"),
+        Rule(
+            "a_bytes % 16 == 0 and tile_bytes % 16 == 0",
+            "tiles of {a_bytes} and {tile_bytes - a_bytes} bytes would not lie on 16 bytes",
+        ),
         # What cannot fit, or not be fast.
         Rule(
             "staging == 'none' or textbook or (thread_m <= 4 * thread_n and thread_n <= 4 * thread_m)",
@@ -201,9 +213,9 @@ KERNEL = Kernel(
             "{min_blocks} blocks of {threads} threads do not fit the {device.max_threads_per_sm} of a multiprocessor",
         ),
         Rule(
-            "min_blocks * threads * (registers - thread_m - thread_n - 24) <= device.registers_per_sm",
-            "{min_blocks} blocks of {threads} threads with at least {registers - thread_m - thread_n - 24} registers do "
-            "not fit the {device.registers_per_sm} of a multiprocessor: they would spill",
+            "min_blocks * threads * least_registers <= device.registers_per_sm",
+            "{min_blocks} blocks of {threads} threads with {least_registers} registers or more do not fit the "
+            "{device.registers_per_sm} of a multiprocessor: they would spill",
         ),
         Rule(
             "min_blocks * (shared_bytes + static_shared_bytes) <= device.shared_bytes_per_sm",
@@ -220,12 +232,31 @@ KERNEL = Kernel(
     ),
     presets={
         "one_element": {
-            "staging": "none", "block_m": 32, "block_n": 32, "block_k": 8, "thread_m": 1, "thread_n": 1,
-            "lanes_m": 1, "a_layout": "row", "pad_a": 0, "pad_b": 0, "vector": 1,
+            "staging": "none",
+            "block_m": 32,
+            "block_n": 32,
+            "block_k": 8,
+            "thread_m": 1,
+            "thread_n": 1,
+            "lanes_m": 1,
+            "a_layout": "row",
+            "pad_a": 0,
+            "pad_b": 0,
+            "vector": 1,
         },
         "tile32": {
-            "staging": "static", "block_m": 32, "block_n": 32, "block_k": 32, "thread_m": 1, "thread_n": 1,
-            "lanes_m": 1, "a_layout": "row", "pad_a": 0, "pad_b": 0, "vector": 1, "unroll": 16,
+            "staging": "static",
+            "block_m": 32,
+            "block_n": 32,
+            "block_k": 32,
+            "thread_m": 1,
+            "thread_n": 1,
+            "lanes_m": 1,
+            "a_layout": "row",
+            "pad_a": 0,
+            "pad_b": 0,
+            "vector": 1,
+            "unroll": 16,
         },
     },
     reference=reference,
@@ -233,7 +264,13 @@ KERNEL = Kernel(
     flops="2 * problem.m * problem.n * problem.k",
     bytes="(problem.m * problem.k + problem.k * problem.n + problem.m * problem.n) * problem.itemsize",
     check_sizes=(
-        (1, 1, 1), (31, 1, 64), (33, 65, 17), (100, 100, 100), (128, 128, 130), (257, 63, 129), (5, 300, 7),
+        (1, 1, 1),
+        (31, 1, 64),
+        (33, 65, 17),
+        (100, 100, 100),
+        (128, 128, 130),
+        (257, 63, 129),
+        (5, 300, 7),
         (64, 256, 96),
     ),
-)  # fmt: skip
+)

@@ -95,8 +95,7 @@ KERNEL = Kernel(
     traits=(
         Trait(
             "aligned",
-            "problem.alignment % word_bytes == 0"
-            " and problem.rows % vector == 0 and problem.cols % vector == 0",
+            "problem.alignment % word_bytes == 0 and problem.rows % vector == 0 and problem.cols % vector == 0",
             "every row of `in` and `out` begins on a whole word, and holds whole words",
         ),
     ),

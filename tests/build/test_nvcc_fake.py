@@ -61,7 +61,7 @@ def test_missing_says_where_it_looked_and_how_to_set_it(tmp_path, monkeypatch):
 
 def test_a_named_nvcc_that_is_not_there_is_never_passed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("AUTOTILE_NVCC", str(tmp_path / "gone"))
-    with pytest.raises(ToolchainMissing, match="AUTOTILE_NVCC .*gone"):
+    with pytest.raises(ToolchainMissing, match=r"AUTOTILE_NVCC .*gone"):
         nvcc_module.find_nvcc()
 
 

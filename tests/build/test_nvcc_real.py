@@ -28,6 +28,16 @@ extern "C" __global__ void copy(const float *a, float *b, int n) {
 """
 
 
+TOO_MUCH_SHARED = """
+extern "C" __global__ void k(double *o) {
+    __shared__ double s[8000];
+    s[threadIdx.x] = o[0];
+    __syncthreads();
+    o[1] = s[9];
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     with Builder(SM_90, tmp_path_factory.mktemp("home"), jobs=2) as builder:
@@ -59,8 +69,7 @@ def test_equal_code_has_equal_digests(built):
         ("#include <nowhere.h>", "nowhere.h: No such file"),
         ('extern "C" __global__ void k(int *o) { asm volatile("foo.bar %0;" : "=r"(o[0])); }', "kernel.ptx, line"),
         (
-            'extern "C" __global__ void k(double *o) { __shared__ double s[128 * 128]; s[threadIdx.x] = o[0]; '
-            "__syncthreads(); o[1] = s[9]; }",
+            TOO_MUCH_SHARED,
             "uses too much shared data",
         ),
     ],
@@ -72,12 +81,8 @@ def test_the_first_error_is_the_message(built, text, says):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
 def test_static_shared_memory_beyond_48_kib_is_refused_on_every_arch(tmp_path, arch):
-    text = (
-        'extern "C" __global__ void k(double *o) { __shared__ double s[8000]; s[threadIdx.x] = o[0]; '
-        "__syncthreads(); o[1] = s[9]; }"
-    )
     with Builder(Target("cuda", arch), tmp_path) as builder, pytest.raises(CompileError, match="too much shared data"):
-        builder.build(Source("k", "k", text))
+        builder.build(Source("k", "k", TOO_MUCH_SHARED))
 
 
 def test_the_comparer_compiles_for_every_arch_that_nvcc_knows(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class CudaProgram:
         self.max_threads = int(self._function.get_attribute(names.MAX_THREADS_PER_BLOCK))
         self.opted_in_bytes = 0
         """Dynamic shared memory that was opted in so far; 0 when never."""
-        self._format: tuple[type, ...] = ()
+        self._format: tuple[type, ...] | None = None
         self._checked: Launch | None = None
         self._foreign: _ForeignFunction | None = None
 
@@ -76,7 +77,7 @@ class CudaProgram:
         `layout` has a letter of `struct` an argument.
         """
         self._function.prepare(list(layout))
-        self._format = ()
+        self._format = None
         self._function.prepared_async_call(grid, block, stream, *values)
 
     def _prepare(self, launch: Launch, arguments: Sequence[Any]) -> list[Any]:
@@ -197,11 +198,14 @@ def as_value(argument: Any) -> int:
         address = _address_of(argument)
         if address is not None:
             return _Address(address)
-        if isinstance(argument, bool) or not hasattr(argument, "__index__"):
-            raise ArgumentTypeError(
-                f"an argument of type {type(argument).__name__} is neither a size (int) nor an array on the device"
-            )
-    size = int(argument)
+    try:
+        if isinstance(argument, bool):
+            raise TypeError
+        size = operator.index(argument)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"an argument of type {type(argument).__name__} is neither a size (int) nor an array on the device"
+        ) from None
     if not -(2**31) <= size < 2**31:
         raise ArgumentValueError(f"the size {size} does not fit the kernel's 32-bit int")
     return size

@@ -188,7 +188,7 @@ static __attribute__((noinline)) void check_shared(size_t offset, unsigned bytes
 
 // Most reads see what was written before the last barrier and has readers enough: they need no more than this. What is
 // out of bounds has never been written, so it does not pass either.
-static inline bool is_plain_read(size_t offset, unsigned bytes) {
+static __attribute__((always_inline)) inline bool is_plain_read(size_t offset, unsigned bytes) {
     if (bytes >> shared.shift == 0) return false;
     uint32_t first_epoch = launch.block_first_epoch, past_epochs = launch.epoch - first_epoch;
     uint64_t for_all = settled_for_all(), for_warp = settled_for_warp();
@@ -405,14 +405,18 @@ static __attribute__((noinline)) void access_elsewhere(char* p, unsigned bytes, 
     if (launch.level == kTrace) trace_access(pc, kind != kRead, false, bytes, trace_address(*buffer, p));
 }
 
-static inline void access(char* p, unsigned bytes, AccessKind kind, uint32_t pc) {
+static __attribute__((always_inline)) inline void access(char* p, unsigned bytes, AccessKind kind, uint32_t pc) {
     if (__builtin_expect(!launch.fiber, 0)) return;
     count_tick(pc);
     ptrdiff_t offset = shared_offset(p);
     if (offset < 0) return access_elsewhere(p, bytes, kind, pc);
-    if (kind == kRead && launch.level == kRaces && !(offset & (bytes - 1)) && (size_t)offset < shared.limit &&
-        __builtin_expect(is_plain_read((size_t)offset, bytes), 1))
+    bool aligned = !(offset & (bytes - 1));
+    if (launch.level == kBounds) {
+        if (aligned && shared_room((size_t)offset, bytes)) return;
+    } else if (kind == kRead && aligned && (size_t)offset < shared.limit && is_plain_read((size_t)offset, bytes)) {
+        if (launch.level == kTrace) trace_access(pc, false, true, bytes, (uint64_t)offset);
         return;
+    }
     access_shared((size_t)offset, bytes, kind, pc);
 }
 

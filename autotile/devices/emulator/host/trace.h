@@ -43,7 +43,7 @@ static uint32_t find_site(uint64_t pc, bool store, bool shared_space, unsigned b
     return site_count++;
 }
 
-static inline void trace_access(uint32_t pc, bool store, bool shared_space, unsigned bytes, uint64_t address) {
+static __attribute__((noinline)) void trace_access(uint32_t pc, bool store, bool shared_space, unsigned bytes, uint64_t address) {
     Array<Logged>& log = lane_logs[launch.thread % kWarpLanes];
     if (log.size >= kMaxLogged) return;
     launch.busy = true;
@@ -62,23 +62,42 @@ struct Distinct {
     }
 };
 
+// Whether lane n accesses `first + n * stride`: the common shapes need no sets.
+static bool has_stride(const Logged* const* lanes, unsigned count, uint64_t stride) {
+    uint64_t expected = lanes[0]->address;
+    for (unsigned i = 1; i < count; i++)
+        if (lanes[i]->address != (expected += stride)) return false;
+    return true;
+}
+
 static void count_sectors(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
-    Distinct sectors, addresses;
-    for (unsigned i = 0; i < count; i++) {
-        uint64_t first = lanes[i]->address >> 5, last = (lanes[i]->address + bytes - 1) >> 5;
-        for (uint64_t s = first; s <= last; s++) sectors.add(s);
-        addresses.add(lanes[i]->address);
+    uint64_t touched, wanted_bytes;
+    if (has_stride(lanes, count, bytes)) {
+        touched = ((lanes[count - 1]->address + bytes - 1) >> 5) - (lanes[0]->address >> 5) + 1;
+        wanted_bytes = (uint64_t)count * bytes;
+    } else {
+        Distinct sectors, addresses;
+        for (unsigned i = 0; i < count; i++) {
+            uint64_t first = lanes[i]->address >> 5, last = (lanes[i]->address + bytes - 1) >> 5;
+            for (uint64_t s = first; s <= last; s++) sectors.add(s);
+            addresses.add(lanes[i]->address);
+        }
+        touched = sectors.size, wanted_bytes = (uint64_t)addresses.size * bytes;
     }
-    site.total += sectors.size;
-    site.ideal += (addresses.size * bytes + 31) / 32;
-    if (sectors.size > site.worst) site.worst = sectors.size;
+    site.total += touched;
+    site.ideal += (wanted_bytes + 31) / 32;
+    if (touched > site.worst) site.worst = touched;
 }
 
 // Passes over the banks for lanes that go together: the most distinct words that one bank must give.
-static unsigned bank_passes(const Logged* const* lanes, unsigned count, unsigned bytes) {
+struct Passes {
+    unsigned passes = 0, words = 0;
+};
+
+static Passes bank_passes(const Logged* const* lanes, unsigned count, unsigned bytes) {
     uint32_t words[32][kWarpLanes];
     uint8_t used[32] = {};
-    unsigned passes = 0;
+    Passes result;
     for (unsigned i = 0; i < count; i++) {
         uint64_t first = lanes[i]->address >> 2, last = (lanes[i]->address + bytes - 1) >> 2;
         for (uint64_t word = first; word <= last; word++) {
@@ -86,10 +105,11 @@ static unsigned bank_passes(const Logged* const* lanes, unsigned count, unsigned
             while (k < used[bank] && words[bank][k] != (uint32_t)word) k++;
             if (k < used[bank]) continue;
             words[bank][used[bank]++] = (uint32_t)word;
-            if (used[bank] > passes) passes = used[bank];
+            result.words++;
+            if (used[bank] > result.passes) result.passes = used[bank];
         }
     }
-    return passes;
+    return result;
 }
 
 // Two halves of a wide access go together when every lane shares its address with lane^1, or every lane with lane^2.
@@ -105,25 +125,28 @@ static bool halves_merge(const Logged* const* lanes, unsigned count) {
     return false;
 }
 
-// 64-bit accesses go by half warps, 128-bit by quarters. An approximation: NVIDIA does not publish the rule.
-static void count_wavefronts(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
-    unsigned step = bytes <= 4 ? kWarpLanes : bytes == 8 ? kWarpLanes : kWarpLanes / 2, wavefronts = 0;
+static unsigned wide_passes(const Logged* const* lanes, unsigned count, unsigned bytes) {
+    unsigned step = bytes == 8 ? kWarpLanes : kWarpLanes / 2, passes = 0;
     for (unsigned first = 0; first < count; first += step) {
         unsigned here = count - first < step ? count - first : step;
-        if (bytes <= 4 || halves_merge(lanes + first, here)) {
-            wavefronts += bank_passes(lanes + first, here, bytes);
-            continue;
-        }
-        unsigned half = here > step / 2 ? step / 2 : here;
-        wavefronts += bank_passes(lanes + first, half, bytes);
-        if (here > half) wavefronts += bank_passes(lanes + first + half, here - half, bytes);
+        unsigned together = halves_merge(lanes + first, here) ? here : step / 2;
+        for (unsigned part = 0; part < here; part += together)
+            passes += bank_passes(lanes + first + part, here - part < together ? here - part : together, bytes).passes;
     }
-    Distinct words;
-    for (unsigned i = 0; i < count; i++)
-        for (unsigned b = 0; b < bytes; b += 4) words.add((lanes[i]->address + b) >> 2);
-    site.total += wavefronts;
-    site.ideal += words.size <= 32 ? 1 : (words.size + 31) / 32;
-    if (wavefronts > site.worst) site.worst = wavefronts;
+    return passes;
+}
+
+// 64-bit accesses go by half warps, 128-bit by quarters. An approximation: NVIDIA does not publish the rule.
+static void count_wavefronts(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
+    Passes all;
+    if (bytes == 4 && (has_stride(lanes, count, 0) || has_stride(lanes, count, 4)))
+        all.passes = all.words = 1;
+    else
+        all = bank_passes(lanes, count, bytes);
+    unsigned passes = bytes <= 4 ? all.passes : wide_passes(lanes, count, bytes);
+    site.total += passes;
+    site.ideal += (all.words + 31) / 32;
+    if (passes > site.worst) site.worst = passes;
 }
 
 static void count_request(uint32_t site_index, const Logged* const* lanes, unsigned count) {

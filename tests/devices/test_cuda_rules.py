@@ -1,0 +1,158 @@
+"""The CUDA device's rules, without a GPU: what is refused before CUDA is asked, and what is asked at all."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from autotile.devices.cuda import driver as cuda
+from autotile.devices.cuda.device import foreign_stream
+from autotile.devices.cuda.program import CudaProgram, Pointer, as_value, is_size
+from autotile.devices.gpus import find_gpu
+from autotile.errors import ArgumentTypeError, ArgumentValueError, DeviceNotFound, LaunchError
+from autotile.types import Launch
+
+H200 = find_gpu("h200")
+NAMES = SimpleNamespace(
+    NUM_REGS="regs",
+    SHARED_SIZE_BYTES="shared",
+    LOCAL_SIZE_BYTES="local",
+    MAX_THREADS_PER_BLOCK="threads",
+    MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic",
+)
+
+
+class Function:
+    """Stands for a function of the driver: answers with its attributes, keeps what is set and launched."""
+
+    def __init__(self, registers, shared):
+        self.attributes = {"regs": registers, "shared": shared, "local": 0, "threads": 1024}
+        self.set_to: list[tuple[str, int]] = []
+        self.launched: list[tuple] = []
+
+    def get_attribute(self, name):
+        return self.attributes[name]
+
+    def set_attribute(self, name, value):
+        self.set_to.append((name, value))
+
+    def prepare(self, formats):
+        self.formats = formats
+
+    def prepared_async_call(self, grid, block, stream, *values, shared_size=0):
+        self.launched.append((self.formats, values, shared_size))
+
+
+def program(registers=32, shared=0, info=H200):
+    function = Function(registers, shared)
+    module = SimpleNamespace(get_function=lambda name: function)
+    return CudaProgram(SimpleNamespace(function_attribute=NAMES), module, "k", b"", info), function
+
+
+def launch(threads=256, shared_bytes=0, grid=(1, 1, 1)):
+    return Launch(grid, (threads, 1, 1), shared_bytes)
+
+
+def test_opt_in_is_raised_when_needed_and_never_lowered():
+    made, function = program(shared=1024)
+    for kib in (16, 47, 100, 64, 100, 200):
+        made.launch(launch(shared_bytes=kib * 1024), [])
+    assert function.set_to == [("dynamic", 100 * 1024), ("dynamic", 200 * 1024)]
+    assert [shared for *_, shared in function.launched] == [kib * 1024 for kib in (16, 47, 100, 64, 100, 200)]
+
+
+def test_static_memory_counts_towards_48_kib():
+    made, function = program(shared=10 * 1024)
+    made.launch(launch(shared_bytes=40 * 1024), [])
+    assert function.set_to == [("dynamic", 40 * 1024)]
+
+
+def test_beyond_the_opt_in_is_refused_with_both_numbers():
+    made, function = program(shared=1024)
+    with pytest.raises(LaunchError, match=r"233472 bytes.*1024 static \+ 232448 dynamic.*232448"):
+        made.launch(launch(shared_bytes=232448), [])
+    assert function.set_to == function.launched == []
+
+
+def test_a_device_without_opt_in_is_never_asked():
+    old = replace(H200, shared_bytes_optin=48 * 1024)
+    made, function = program(info=old)
+    made.launch(launch(shared_bytes=48 * 1024), [])
+    with pytest.raises(LaunchError, match="gets 49152"):
+        made.launch(launch(shared_bytes=48 * 1024 + 4), [])
+    assert function.set_to == []
+
+
+def test_registers_times_threads():
+    made, _ = program(registers=128)
+    with pytest.raises(LaunchError, match="128 registers × 1024 threads > 65536"):
+        made.launch(launch(1024), [])
+    made.launch(launch(512), [])
+
+
+@pytest.mark.parametrize(
+    ("geometry", "says"),
+    [
+        (Launch((1, 1, 1), (64, 32, 1)), "2048 threads; .* 1 to 1024"),
+        (Launch((1, 1, 1), (0, 1, 1)), "0 threads"),
+        (Launch((1, 1, 1), (1, 1, 128)), "z at most 64"),
+        (Launch((1, 65536, 1), (32, 1, 1)), "65535"),
+        (Launch((0, 1, 1), (32, 1, 1)), "at least|the least"),
+    ],
+)
+def test_geometry_that_cannot_run(geometry, says):
+    made, function = program()
+    with pytest.raises(LaunchError, match=says):
+        made.launch(geometry, [])
+    assert function.launched == []
+
+
+def test_arguments_are_sizes_or_addresses():
+    made, function = program()
+    torch_like = SimpleNamespace(data_ptr=lambda: 512)
+    cupy_like = SimpleNamespace(__cuda_array_interface__={"data": (1024, False)})
+    array_like = SimpleNamespace(gpudata=np.uintp(2048))
+    made.launch(launch(), [Pointer(2**40), 7, np.int64(9), torch_like, cupy_like, array_like])
+    formats, values, _ = function.launched[0]
+    assert formats == list("PiiPPP")
+    assert values == (2**40, 7, 9, 512, 1024, 2048)
+
+
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [
+        (2**31, ArgumentValueError),
+        (np.int64(-(2**31) - 1), ArgumentValueError),
+        (1.5, ArgumentTypeError),
+        (True, ArgumentTypeError),
+        (np.zeros(4), ArgumentTypeError),
+        ("a", ArgumentTypeError),
+    ],
+)
+def test_other_arguments_are_refused(argument, error):
+    assert is_size(argument)
+    with pytest.raises(error):
+        as_value(argument)
+
+
+def test_streams_of_other_libraries():
+    assert foreign_stream(None) is None
+    assert foreign_stream(77) == 77
+    assert foreign_stream(SimpleNamespace(cuda_stream=5)) == 5
+    assert foreign_stream(SimpleNamespace(ptr=6)) == 6
+    assert foreign_stream(SimpleNamespace(__cuda_stream__=lambda: (0, 8))) == 8
+
+
+def test_a_forked_child_is_told_to_spawn(monkeypatch):
+    monkeypatch.setattr(cuda, "_initialised_in", 1)
+    with pytest.raises(DeviceNotFound, match=r'before this process .*start processes with "spawn"'):
+        cuda.check_not_forked()
+
+
+def test_importing_starts_nothing():
+    code = "import sys, autotile.devices.cuda; print([m for m in sys.modules if m.split('.')[0] == 'pycuda'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
