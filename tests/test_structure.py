@@ -20,7 +20,7 @@ LAYERS = [
     {"store", "space"},
     {"build", "codegen"},
     {"measure"},
-    {"search"},
+    {"tuner"},
     {"report", "runtime", "doctor"},
     {"cli"},
     {"__main__"},
@@ -29,7 +29,7 @@ RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 
 HOMES = {
     "pycuda": {"devices/cuda/driver.py"},
-    "optuna": {"search/strategy.py"},
+    "optuna": {"tuner/strategy.py"},
     "jinja2": {"codegen/render.py"},
     "yaml": {"spec/yaml_reader.py", "devices/gpus.py"},
     "platformdirs": {"assets.py"},
@@ -115,3 +115,10 @@ def test_the_face_is_light(arguments: list[str]) -> None:
     )
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
     assert not loaded & {"numpy", "optuna", "jinja2", "rich", "yaml", "pycuda", "ml_dtypes"}
+
+
+def test_public_functions_stay_callable_after_every_module_is_imported() -> None:
+    """A package of a public function's name would take its place once it is imported."""
+    for path in modules():
+        dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        assert dotted not in {f"autotile.{name}" for name in autotile.__all__}

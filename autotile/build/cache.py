@@ -136,8 +136,8 @@ class BinaryCache:
         instead = Path(tempfile.mkdtemp(prefix="autotile-binaries-"))
         atexit.register(shutil.rmtree, instead, ignore_errors=True)  # not before: binaries outlive their builder
         warnings.warn(
-            f"binaries cannot be kept in {self._root} ({error.strerror or error}); this run keeps them in {instead} and "
-            "compiles again next time. Set AUTOTILE_HOME to a folder that can be written.",
+            f"binaries cannot be kept in {self._root} ({error.strerror or error}); this run keeps them in {instead} "
+            "and compiles again next time. Set AUTOTILE_HOME to a folder that can be written.",
             BuildCacheWarning,
             stacklevel=2,
         )

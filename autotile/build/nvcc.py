@@ -230,5 +230,5 @@ def code_digest(path: Path) -> str:
     a changed comment does not look like another kernel.
     """
     marker = SOURCE_NAME.replace(".", "_").encode()
-    pattern = rb"_[0-9]{88}(?=_%d_%s)" % (len(marker), marker)
+    pattern = rb"_[0-9a-f]{8}(?=_%d_%s)" % (len(marker), marker)
     return hashlib.sha256(re.sub(pattern, b"_00000000", path.read_bytes())).hexdigest()

@@ -13,8 +13,8 @@ from autotile.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 
 if TYPE_CHECKING:
     from autotile.devices.base import Device
-    from autotile.search import SearchResult
     from autotile.spec import Spec
+    from autotile.tuner import SearchResult
 
 
 @click.command()
@@ -75,8 +75,8 @@ def search(
 def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -> list[SearchResult]:
     from autotile.build import Builder
     from autotile.cli.progress import Progress
-    from autotile.search import search as run_search
     from autotile.store import open_store
+    from autotile.tuner import search as run_search
 
     store = open_store(note)
     results: list[SearchResult] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotile.kernels import Kernel
-from autotile.search import SearchResult
+from autotile.tuner import SearchResult
 from autotile.types import Problem, Record
 
 

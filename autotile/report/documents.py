@@ -8,9 +8,9 @@ from typing import Any
 
 from autotile.devices.info import DeviceInfo
 from autotile.kernels import Kernel
-from autotile.search import SearchResult
 from autotile.space import Space
 from autotile.store.serial import to_object
+from autotile.tuner import SearchResult
 from autotile.types import Problem
 
 

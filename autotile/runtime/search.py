@@ -9,10 +9,10 @@ from pathlib import Path
 from autotile.build import Builder
 from autotile.devices.select import open_device
 from autotile.runtime.notes import AutotileWarning
-from autotile.search import Listener, SearchResult
-from autotile.search import search as run_search
 from autotile.spec import load_specs
 from autotile.store import open_store
+from autotile.tuner import Listener, SearchResult
+from autotile.tuner import search as run_search
 
 
 def search(

@@ -125,7 +125,7 @@ def _global_race(d: Diagnostic) -> str:
 
 def _uninitialised(d: Diagnostic) -> str:
     return (
-        f"{_at(d.line)} reads shared memory that its block has not written{_who(d)}: {d.detail}; "
+        f"read of shared memory that the block has not written at {_at(d.line)}{_who(d)}: {d.detail}; "
         "write it first, and wait for the write"
     )
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 # The quotes of 1'000'000 are no character literals.
 _DIGIT_SEPARATOR = re.compile(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])")
 _CONDITIONAL = re.compile(r"^\s*#\s*(ifdef|ifndef|if|elif|else|endif)\b(.*)$")
+_DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*\n", re.MULTILINE)
 _DEFINED = re.compile(r"^\s*(!?)\s*defined\s*\(?\s*AUTOTILE_EMULATOR\s*\)?\s*$")
 _SHARED = re.compile(r"\b__shared__\b")
 _ARRAY_NAME = re.compile(r"(\w+)\s*\[\s*\d*\s*\]")
 
 # The symbol of the runtime's arena, which every `extern __shared__` array is bound to.
-_ARENA_LABEL = ' __asm__("autotile_dynamic_shared")'
+ARENA_SYMBOL = "autotile_dynamic_shared"
+_ARENA_LABEL = f' __asm__("{ARENA_SYMBOL}")'
+
+
+@dataclass(frozen=True)
+class BoundSource:
+    """A source ready for the host's compiler, and the names of its `extern __shared__` arrays."""
+
+    text: str
+    dynamic_arrays: tuple[str, ...]
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -59,31 +70,45 @@ def _statement(blanked: str, position: int) -> tuple[int, int]:
     """Where the declaration around `position` begins and ends (at its semicolon)."""
     begin = max(blanked.rfind(mark, 0, position) for mark in ";{}") + 1
     # A directive ends at its line, and leaves no semicolon behind.
-    for directive in re.finditer(r"^\s*#[^\n]*\n", blanked[begin:position], re.MULTILINE):
-        begin = max(begin, begin + directive.end() if begin + directive.end() <= position else begin)
+    begin += max((d.end() for d in _DIRECTIVE.finditer(blanked[begin:position])), default=0)
     end = blanked.find(";", position)
     return begin, len(blanked) if end < 0 else end
 
 
-def bind_shared_arrays(text: str) -> str:
-    """`text` with `extern __shared__` arrays bound to the emulator's arena; its lines keep their numbers.
+def _declarator_ends(blanked: str, begin: int, end: int) -> list[int]:
+    """The positions after each declarator of a declaration: at its top-level commas and its end."""
+    depth, ends = 0, []
+    for position in range(begin, end):
+        depth += (blanked[position] in "([{<") - (blanked[position] in ")]}>")
+        if blanked[position] == "," and depth == 0:
+            ends.append(position)
+    return [*ends, end]
 
-    `__shared__` alone is a macro of the host's header that makes the array static; only a declaration that brings a
-    storage class of its own has to be changed.
+
+def bind_shared_arrays(text: str) -> BoundSource:
+    """Makes the shared arrays of `text` what the runtime expects; lines keep their numbers.
+
+    `__shared__` alone is a macro of the host's header that makes the array static. It gets an empty initialiser, without
+    which compilers guard arrays of classes by a flag (that would lie in shared memory, too). A declaration that brings a
+    storage class of its own gets another macro, and `extern` arrays are bound to the runtime's arena.
     """
     blanked = blank_comments(text)
     edits: list[tuple[int, int, str]] = []
+    names: set[str] = set()
     for match in _SHARED.finditer(blanked):
         begin, end = _statement(blanked, match.start())
         declaration = blanked[begin:end]
-        if re.search(r"\bstatic\b", declaration):
-            edits.append((match.start(), match.end(), "autotile_shared_static"))
-        if not re.search(r"\bextern\b", declaration):
+        if re.search(r"\bextern\b", declaration):
+            edits.append((*match.span(), "autotile_shared_extern"))
+            array = _ARRAY_NAME.search(blanked, begin, end)
+            if array is not None:
+                edits.append((array.end(), array.end(), _ARENA_LABEL))
+                names.add(array.group(1))
             continue
-        edits.append((match.start(), match.end(), "autotile_shared_extern"))
-        array = _ARRAY_NAME.search(blanked, begin, end)
-        if array is not None:
-            edits.append((array.end(), array.end(), _ARENA_LABEL))
+        if re.search(r"\bstatic\b", declaration):
+            edits.append((*match.span(), "autotile_shared_static"))
+        if "=" not in declaration:
+            edits += [(stop, stop, " = {}") for stop in _declarator_ends(blanked, match.end(), end)]
     for start, stop, replacement in sorted(edits, reverse=True):
         text = text[:start] + replacement + text[stop:]
-    return text
+    return BoundSource(text, tuple(sorted(names)))

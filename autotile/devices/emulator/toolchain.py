@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotile.devices.emulator.program import EmulatedProgram
-from autotile.devices.emulator.source import bind_shared_arrays
+from autotile.devices.emulator.source import ARENA_SYMBOL, bind_shared_arrays
 from autotile.devices.emulator.unsupported import refuse_unsupported
 from autotile.errors import CompileError, ToolchainMissing
 
@@ -108,9 +108,13 @@ def _host_hash() -> str:
 _COMMON_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-w", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
 
 
+# A tail call would leave the runtime a return address in the caller of the line that made it.
+_TRUE_LINES = ("-g", "-gdwarf-4", "-fno-optimize-sibling-calls")
+
+
 def _kernel_flags(toolchain: HostToolchain, traced: bool) -> tuple[str, ...]:
     # Vectorised loops and split copies would change the width of the accesses that are counted.
-    flags = [*_COMMON_FLAGS, "-g", "-gdwarf-4", "-fno-strict-aliasing", "-ffp-contract=fast"]
+    flags = [*_COMMON_FLAGS, "-fno-strict-aliasing", "-ffp-contract=fast", *_TRUE_LINES]
     if _has_fma():
         flags.append("-mfma")
     if toolchain.is_clang:
@@ -195,12 +199,14 @@ def _compile_error(errors: str, entry: str, toolchain: HostToolchain) -> Compile
     return CompileError(f"{SOURCE_NAME}: {_first_line(errors)} ({toolchain.version_text})")
 
 
-def _link_flags(runtime: Path, shared_object: Path) -> list[str]:
+def _link_flags(runtime: Path, dynamic_arrays: Sequence[str], shared_object: Path) -> list[str]:
     begin, *behind = (f"{runtime / part}.o" for part in (*_FENCES, "runtime"))
     linked = ["-shared", "-nostdlib", begin, "-x", "c++", "-", "-x", "none", *behind, "-o", str(shared_object)]
     if sys.platform == "darwin":
         return [*linked, "-lSystem"]
-    return [*linked, "-Wl,-z,defs", "-lm", "-lc", "-ldl", "-lpthread", "-lrt", "-lgcc"]
+    # g++ forgets the label of an array that is declared inside a template, and leaves its plain name to the linker.
+    labels = [f"-Wl,--defsym={name}={ARENA_SYMBOL}" for name in dynamic_arrays]
+    return [*linked, *labels, "-Wl,-Bsymbolic", "-Wl,-z,defs", "-lm", "-lc", "-ldl", "-lpthread", "-lrt", "-lgcc"]
 
 
 def compile_host(
@@ -223,16 +229,18 @@ def compile_host(
     started = time.perf_counter()
     flags = _kernel_flags(toolchain, traced)
     # alignas is renamed only after the headers: after `static` it is an error, where the attribute is not.
+    bound = bind_shared_arrays(source_text)
     unit = (
         f'#include "cuda_host.h"\n#define alignas(bytes) __attribute__((aligned(bytes)))\n#line 1 "{SOURCE_NAME}"\n'
-        f'{bind_shared_arrays(source_text)}\n#line 1 "entry"\nAUTOTILE_EMULATE({entry})\n'
+        f'{bound.text}\n#line 1 "entry"\nAUTOTILE_EMULATE({entry})\n'
     )
     out_path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=out_path.parent, prefix=f".{out_path.name}.")
     os.close(descriptor)
     try:
         include = ["-I", str(HOST_FOLDER), "-I", str(HOST_FOLDER / "include")]
-        errors = _run([toolchain.path, *flags, *include, *_link_flags(runtime, Path(temporary))], unit, timeout_s)
+        link = _link_flags(runtime, bound.dynamic_arrays, Path(temporary))
+        errors = _run([toolchain.path, *flags, *include, *link], unit, timeout_s)
         if errors is not None:
             raise _compile_error(errors, entry, toolchain)
         with EmulatedProgram(Path(temporary)) as program:

@@ -221,7 +221,7 @@ static void check_landing(const PendingCopy& copy, size_t offset, bool record) {
         if (cell.write_epoch > copy.issue_epoch && cell.writer != launch.thread)
             report_shared_race(kWriteAfterWrite, copy.pc, cell.write_pc, cell.writer & ~kAtomicWriter, offset);
         if (!record) continue;
-        check_shared_write(cell, offset, copy.pc, false);
+        if (!read_since) check_shared_write(cell, offset, copy.pc, false);
         record_shared_write(cell, copy.pc, false);
     }
 }

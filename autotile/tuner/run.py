@@ -17,11 +17,11 @@ from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.errors import ConfigurationError, VariantError
 from autotile.measure import Session, Variant, make_variant, open_session, prove
-from autotile.search.result import Listener, Phases, SearchResult, Silent
-from autotile.search.strategy import Strategy
 from autotile.space import Space, build_space, violations
 from autotile.spec import Spec
 from autotile.store import RecordStore
+from autotile.tuner.result import Listener, Phases, SearchResult, Silent
+from autotile.tuner.strategy import Strategy
 from autotile.types import OK, SCHEMA_VERSION, Binary, Configuration, Identity, Problem, Record
 
 FINALISTS = 5

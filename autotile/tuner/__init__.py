@@ -1,0 +1,6 @@
+"""The search for the fastest right variant. (The room is `tuner`, since `autotile.search` is the public function.)"""
+
+from autotile.tuner.result import Listener, Phases, SearchResult, Silent
+from autotile.tuner.run import identity_of, search
+
+__all__ = ["Listener", "Phases", "SearchResult", "Silent", "identity_of", "search"]
