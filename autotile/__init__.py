@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotile.runtime import TunedKernel, load, search
+    from autotile.runtime.load import load
+    from autotile.runtime.search import search
+    from autotile.runtime.tuned import TunedKernel
 
 __version__ = "0.1.0"
 __all__ = ["TunedKernel", "__version__", "load", "search"]

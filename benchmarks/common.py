@@ -18,7 +18,7 @@ from autotile.devices.info import DeviceInfo
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-FLUSH_BYTES = 256 << 20
+FLUSH_BYTES = 1 << 30
 
 
 def slug(device: DeviceInfo) -> str:
@@ -68,8 +68,8 @@ def save(name: str, device: DeviceInfo, document: dict[str, Any], out: Path | No
 def race(contestants: dict[str, Callable[[int], Any]], rounds: int = 20) -> dict[str, dict[str, float]]:
     """Times contestants on PyTorch's stream, in turns: each with a flushed L2, and with input set `round % 3`.
 
-    The flush (256 MiB written) also keeps the GPU busy while Python queues the launch, so that no contestant pays for
-    its call. Gives median, minimum and interquartile range in ms.
+    The flush (1 GiB written, some 0.25 ms) also keeps the GPU busy while Python queues the launch, so that no
+    contestant pays for its call. Gives median, minimum and interquartile range in ms.
     """
     import torch
 

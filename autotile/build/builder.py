@@ -74,7 +74,7 @@ class Builder:
     def find(self, source: Source) -> Binary | None:
         """The binary, if it was built before; starts nothing."""
         found = self._cache.find(self._key(source))
-        return None if found is None else self._binary(*found, cached=True)
+        return None if found is None else _binary(self.target, *found, cached=True)
 
     def build(self, source: Source) -> Binary:
         """The binary, from the cache or compiled now in this thread.
@@ -100,7 +100,7 @@ class Builder:
                 static_shared_bytes=usage.static_shared_bytes,
                 build_s=time.perf_counter() - started,
             )
-        return self._binary(path, meta, cached=False)
+        return _binary(self.target, path, meta, cached=False)
 
     def submit(self, source: Source) -> Future[Binary]:
         """Like `build`, in the pool. The same source submitted twice at once is compiled once."""
@@ -134,19 +134,32 @@ class Builder:
     def _key(self, source: Source) -> str:
         return cache_key(source.text, source.entry, self._compiler.flags, self._compiler.version, self.target.arch)
 
-    def _binary(self, path: Path, meta: Meta, *, cached: bool) -> Binary:
-        return Binary(
-            path=path,
-            entry=meta.entry,
-            digest=meta.digest,
-            target=self.target,
-            compiler=meta.compiler,
-            registers=meta.registers,
-            spill_bytes=meta.spill_bytes,
-            static_shared_bytes=meta.static_shared_bytes,
-            build_s=meta.build_s,
-            cached=cached,
-        )
+
+def find_built(source: Source, target: Target, compiler: str, home: Path | None = None) -> Binary | None:
+    """What `compiler` (such as `nvcc 13.0.88`) built of a source for a GPU, from the cache alone.
+
+    No compiler is looked for or started: a machine without one can run what it was given. None for host targets.
+    """
+    if target.kind != "cuda":
+        return None
+    key = cache_key(source.text, source.entry, nvcc.flags_of(target), compiler, target.arch)
+    found = BinaryCache(home or home_dir()).find(key)
+    return None if found is None else _binary(target, *found, cached=True)
+
+
+def _binary(target: Target, path: Path, meta: Meta, *, cached: bool) -> Binary:
+    return Binary(
+        path=path,
+        entry=meta.entry,
+        digest=meta.digest,
+        target=target,
+        compiler=meta.compiler,
+        registers=meta.registers,
+        spill_bytes=meta.spill_bytes,
+        static_shared_bytes=meta.static_shared_bytes,
+        build_s=meta.build_s,
+        cached=cached,
+    )
 
 
 def _compiler_for(target: Target, cache_dir: Path) -> tuple[Compiler, Callable[[Path], str]]:

@@ -125,6 +125,20 @@ def check_arch(nvcc: Path, arch: str) -> None:
         )
 
 
+def arch_flags(target: Target) -> tuple[str, ...]:
+    """The option that asks for machine code of exactly this arch."""
+    number = target.arch.removeprefix("sm_")
+    if target.arch in ARCH_SPECIFIC:
+        number += "a"
+    return (f"-gencode=arch=compute_{number},code=sm_{number}",)
+
+
+def flags_of(target: Target) -> str:
+    """All that decides the machine code beside the source and the version, as one text. Starts nothing."""
+    changed = [f"{name}={os.environ[name]}" for name in ENVIRONMENT_FLAGS if os.environ.get(name)]
+    return " ".join([*FLAGS, *arch_flags(target), *changed])
+
+
 class Nvcc:
     """Compiles sources for one target. Raises ToolchainMissing when made without a usable nvcc."""
 
@@ -138,19 +152,11 @@ class Nvcc:
 
     @property
     def flags(self) -> str:
-        """All that decides the machine code beside the source and the version, as one text."""
-        changed = [f"{name}={os.environ[name]}" for name in ENVIRONMENT_FLAGS if os.environ.get(name)]
-        return " ".join([*FLAGS, *self._arch_flags(), *changed])
-
-    def _arch_flags(self) -> tuple[str, ...]:
-        number = self.target.arch.removeprefix("sm_")
-        if self.target.arch in ARCH_SPECIFIC:
-            number += "a"
-        return (f"-gencode=arch=compute_{number},code=sm_{number}",)
+        return flags_of(self.target)
 
     def command(self) -> list[str]:
         """Run in the folder that holds the source: relative names keep paths out of the machine code."""
-        return [str(self.path), *FLAGS, *self._arch_flags(), "-o", BINARY_NAME, SOURCE_NAME]
+        return [str(self.path), *FLAGS, *arch_flags(self.target), "-o", BINARY_NAME, SOURCE_NAME]
 
     def compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> tuple[Path, Usage]:
         """Builds in `workdir`. Raises CompileError for the source's faults, ToolchainMissing for the machine's."""

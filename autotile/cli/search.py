@@ -83,7 +83,7 @@ def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -
     with Builder(device.target, jobs=jobs) as builder, Progress() as progress:
         for spec in specs:
             results += run_search(spec, device, builder, store, fresh, progress)
-            if results and results[-1].stopped_by == "interrupted":
+            if results and results[-1].cut_short:
                 break
     return results
 

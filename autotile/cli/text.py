@@ -43,5 +43,6 @@ STOPPED = {
     "time": "the time is up",
     "exhausted": "the space is exhausted: every feasible configuration has been tried",
     "points": "every point has been tried",
+    "device_lost": "a faulting kernel took the GPU's context with it; what was measured is saved: run again to go on",
     "interrupted": "interrupted; everything up to here is saved",
 }

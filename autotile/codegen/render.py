@@ -26,7 +26,7 @@ from autotile.dtypes import element_type
 from autotile.errors import KernelError
 from autotile.kernels import Kernel
 from autotile.kernels.definition import FRESH_ALIGNMENT
-from autotile.kernels.expressions import ceil_div
+from autotile.kernels.expressions import Expression, ceil_div
 from autotile.kernels.loader import DEFINITION, TEMPLATE
 from autotile.types import Problem, Source, Value, digest
 
@@ -118,11 +118,13 @@ def _names(kernel: Kernel) -> frozenset[str]:
 
 
 def _names_used_elsewhere(kernel: Kernel) -> frozenset[str]:
-    from autotile.kernels.expressions import Expression
-
+    """Names that decide the launch, another value or a trait. A derived value may also serve a rule alone; a parameter
+    that only rules name would change nothing."""
     launch = (*kernel.launch.grid, *kernel.launch.block, kernel.launch.shared_bytes, kernel.launch.static_shared_bytes)
     texts = (*launch, *(d.expression for d in kernel.derived), *(t.expression for t in kernel.traits))
-    return frozenset(name for text in texts for name in Expression(text).names)
+    used = {name for text in texts for name in Expression(text).names}
+    in_rules = {name for rule in kernel.rules for name in Expression(rule.expression).names}
+    return frozenset(used | (in_rules & {d.name for d in kernel.derived}))
 
 
 @lru_cache(maxsize=64)

@@ -90,6 +90,11 @@ class Device(Protocol):
     def target(self) -> Target: ...
 
     @property
+    def poisoned(self) -> str | None:
+        """What ended the device's context for this process (an illegal address, say); None while all is well."""
+        ...
+
+    @property
     def comparer(self) -> Source | None:
         """Source of the kernel with which this device compares outputs; None where the host does it."""
         ...

@@ -243,6 +243,11 @@ class Kernel:
         return tuple(problem[name] for name in argument.shape)
 
     @property
+    def arrays(self) -> tuple[Input | Output, ...]:
+        """Inputs, then outputs."""
+        return (*self.inputs, *self.outputs)
+
+    @property
     def inputs(self) -> tuple[Input, ...]:
         return tuple(argument for argument in self.arguments if isinstance(argument, Input))
 

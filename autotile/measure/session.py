@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Protocol
 
@@ -86,15 +87,16 @@ class TimedSession:
         check = self._stage.check(program, variant.launch)
         checked = time.perf_counter()
         require_right(check)
-        measurement = measure(
-            lambda runs: self._stage.times_ms(program, variant.launch, runs), self._plan, self._floor_ms, best_ms
-        )
+        times = partial(self._stage.times_ms, program, variant.launch)
+        measurement = measure(times, self._plan, self._floor_ms, best_ms)
         return Trial(measurement, check.max_error, checked - begun, time.perf_counter() - checked)
 
     def finals(self, contestants: Sequence[tuple[Variant, Binary]]) -> list[Measurement]:
-        loaded = [(self._device.load(binary), variant.launch) for variant, binary in contestants]
         return interleaved(
-            [lambda runs, p=program, at=launch: self._stage.times_ms(p, at, runs) for program, launch in loaded]
+            [
+                partial(self._stage.times_ms, self._device.load(binary), variant.launch)
+                for variant, binary in contestants
+            ]
         )
 
 

@@ -47,4 +47,6 @@ def search(
     with Builder(opened.target, jobs=jobs) as builder:
         for spec in specs:
             results += run_search(spec, opened, builder, store, fresh, listener)
+            if results and results[-1].cut_short:
+                break
     return results

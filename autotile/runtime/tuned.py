@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotile.build import Builder
+from autotile.build import Builder, find_built
 from autotile.codegen import render
 from autotile.devices.base import Device
 from autotile.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError
@@ -18,7 +18,7 @@ from autotile.measure.variant import make_variant
 from autotile.runtime.arrays import CUDA, HOST, View, view_of
 from autotile.runtime.choose import Choice
 from autotile.space import violations
-from autotile.types import Configuration, Launch, Problem, Record
+from autotile.types import Binary, Configuration, Launch, Problem, Record, Source
 
 
 class TunedKernel:
@@ -179,9 +179,7 @@ class TunedKernel:
         program, launch = self._plan(sizes, FRESH_ALIGNMENT)
         inputs = [device.upload(view.numpy()) for view in views]
         results = [device.empty_gpuarray((max(1, view.nbytes),), np.uint8) for view in outputs]
-        named = dict(
-            zip([a.name for a in (*self._kernel.inputs, *self._kernel.outputs)], (*inputs, *results), strict=True)
-        )
+        named = dict(zip([a.name for a in self._kernel.arrays], (*inputs, *results), strict=True))
         device.call(
             program, launch, [sizes[a.name] if isinstance(a, Size) else named[a.name] for a in self._kernel.arguments]
         )
@@ -189,7 +187,7 @@ class TunedKernel:
             device.download(result.gpudata, view.numpy())
 
     def _arguments(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> list[Any]:
-        names = [argument.name for argument in (*self._kernel.inputs, *self._kernel.outputs)]
+        names = [argument.name for argument in self._kernel.arrays]
         by_name = dict(zip(names, (*views, *outputs), strict=True))
         on_gpu = self._device.info.kind == "cuda"
         return [
@@ -217,10 +215,17 @@ class TunedKernel:
                     f"the loaded configuration does not serve {problem.label}: {'; '.join(broken)}"
                 )
             variant = make_variant(self._kernel, problem, self.config, alignment)
-            with Builder(self._device.target, jobs=1) as builder:
-                binary = builder.build(variant.source)
-            self._plans[key] = (self._device.load(binary), variant.launch)
+            self._plans[key] = (self._device.load(self._binary(variant.source)), variant.launch)
         return self._plans[key]
+
+    def _binary(self, source: Source) -> Binary:
+        """From the cache if it was ever built, so that no compiler is started; else built now."""
+        if self.record is not None:
+            built = find_built(source, self._device.target, self.record.identity.compiler)
+            if built is not None:
+                return built
+        with Builder(self._device.target, jobs=1) as builder:
+            return builder.build(source)
 
     def _fill_empty(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
         """A size of 0: nothing to launch. Outputs that are not empty hold the reference's values (k = 0: zeros)."""

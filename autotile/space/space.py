@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.info import DeviceInfo
+from autotile.errors import ConfigurationError
 from autotile.kernels import Kernel, Rule
 from autotile.kernels.definition import Parameter
 from autotile.kernels.expressions import Expression
@@ -23,6 +24,9 @@ from autotile.space.rules import BoundRule, bind_rules
 from autotile.types import Configuration, Problem, Value
 
 Column = np.ndarray[Any, Any]
+
+MOST_CONFIGURATIONS = 2**62
+"""Combinations are numbered in 64-bit integers."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,24 @@ class Space:
             codes = [self._code[p][_key(configuration[name])] for p, name in enumerate(self.names)]
         except KeyError:
             return None
-        return self._rows.get(bytes(np.asarray(codes, self.codes.dtype)))
+        number = int(np.dot(self._strides, np.asarray(codes, np.int64)))
+        row = int(np.searchsorted(self._numbers, number))
+        return row if row < len(self) and self._numbers[row] == number else None
 
     @cached_property
     def _code(self) -> tuple[dict[tuple[type, Value], int], ...]:
         return tuple({_key(value): code for code, value in enumerate(domain)} for domain in self.domains)
 
     @cached_property
-    def _rows(self) -> dict[bytes, int]:
-        packed = np.ascontiguousarray(self.codes)
-        return {packed[row].tobytes(): row for row in range(len(packed))}
+    def _strides(self) -> Column:
+        """Weights that number all configurations of the product from 0, the last parameter running fastest."""
+        sizes = [len(domain) for domain in self.domains]
+        return np.asarray([math.prod(sizes[p + 1 :]) for p in range(len(sizes))], np.int64)
+
+    @cached_property
+    def _numbers(self) -> Column:
+        """The number of each row: ascending, since rows are in the order of the domains."""
+        return np.asarray(self.codes.astype(np.int64) @ self._strides)
 
 
 def _key(value: Value) -> tuple[type, Value]:
@@ -117,6 +129,10 @@ class _Builder:
     def build(self) -> Space:
         sizes = [len(domain) for domain in self.domains]
         total = math.prod(sizes)
+        if total >= MOST_CONFIGURATIONS:
+            raise ConfigurationError(
+                f"the domains have {total} combinations; {MOST_CONFIGURATIONS} are the most that can be numbered: narrow one"
+            )
         remaining = total
         self._settle(remaining)
         for p in self._parameter_order():

@@ -22,6 +22,8 @@ from autotile.types import Record
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _LISTED_LINES = 5
 """Most lines that a warning names."""
+_PATIENCE = 100
+"""Times, 5 ms apart, that a reader asks for the lock."""
 
 
 class StoreWarning(UserWarning):
@@ -31,9 +33,9 @@ class StoreWarning(UserWarning):
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(descriptor: int, shared: bool) -> None:
+    def _lock(descriptor: int, to_read: bool) -> None:
         os.lseek(descriptor, 2**31 - 2, os.SEEK_SET)  # Windows' locks bar reading, so lock a byte beyond the end
-        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK if to_read else msvcrt.LK_LOCK, 1)
 
     def _unlock(descriptor: int) -> None:
         os.lseek(descriptor, 2**31 - 2, os.SEEK_SET)
@@ -41,19 +43,19 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _lock(descriptor: int, shared: bool) -> None:
+    def _lock(descriptor: int, to_read: bool) -> None:
         # flock belongs to the open file, so threads of one process keep each other out too
-        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB if to_read else fcntl.LOCK_EX)
 
     def _unlock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
-def locked(descriptor: int, shared: bool = False) -> Iterator[bool]:
+def locked(descriptor: int) -> Iterator[bool]:
     """Holds the file's lock; yields whether there is one (some network file systems have none: best effort there)."""
     try:
-        _lock(descriptor, shared)
+        _lock(descriptor, to_read=False)
         held = True
     except OSError:
         held = False
@@ -64,14 +66,34 @@ def locked(descriptor: int, shared: bool = False) -> Iterator[bool]:
             _unlock(descriptor)
 
 
+def _settled_size(descriptor: int) -> int:
+    """The file's bytes with no writer half way, so that half a line is not taken for a torn one.
+
+    −1 (read what there is) after a while: a stopped process may hold the lock, and so may the reader's own caller.
+    """
+    for _ in range(_PATIENCE):
+        try:
+            _lock(descriptor, to_read=True)
+        except BlockingIOError:
+            time.sleep(0.005)
+        except OSError:
+            break
+        else:
+            size = os.fstat(descriptor).st_size
+            _unlock(descriptor)
+            return size
+    return -1
+
+
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[int]:
     """A descriptor of the journal for appending; the file and its folders are made where missing."""
+    flags = os.O_RDWR | os.O_APPEND | _BINARY
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | _BINARY)
+        descriptor = os.open(path, flags)
     except FileNotFoundError:
         make_folder(path.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY, 0o666)
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
         _sync_folder(path.parent)
     try:
         yield descriptor
@@ -111,24 +133,23 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def snapshot(path: Path) -> bytes:
-    """The journal's bytes as of now, with no writer half way; empty where there is no file."""
+def snapshot(path: Path, alone: bool = False) -> bytes:
+    """The journal's bytes; empty where there is no file. `alone` says that the caller holds the lock."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _BINARY)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     with os.fdopen(descriptor, "rb") as file:
-        with locked(descriptor, shared=True):
-            size = os.fstat(descriptor).st_size
+        size = -1 if alone else _settled_size(descriptor)
         file.seek(0)
         return file.read(size)
 
 
-def read(path: Path) -> list[Record]:
+def read(path: Path, alone: bool = False) -> list[Record]:
     """The records of a journal, in order. What cannot be read is skipped, with one StoreWarning for the file."""
     records: list[Record] = []
     faults: list[tuple[int, Unreadable]] = []
-    for number, found in enumerate(from_lines(snapshot(path).split(b"\n")), 1):
+    for number, found in enumerate(from_lines(snapshot(path, alone).split(b"\n")), 1):
         if isinstance(found, Record):
             records.append(found)
         elif found is not None:

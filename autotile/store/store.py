@@ -102,7 +102,7 @@ class Store:
             with journal.opened(trials) as descriptor, journal.locked(descriptor):
                 stored, intact = self._read_best(path)
                 if not intact:
-                    stored = self._recomputed(path)
+                    stored = self._recomputed(path, alone=True)
                 if not supersedes(record, stored, over) and (intact or stored != record):
                     return False
                 journal.write_atomically(path, pretty(to_object(record)).encode())
@@ -210,8 +210,8 @@ class Store:
             journal.warn(f"{path}: {fault}; the fastest trial beside it is used instead, until a search saves a best")
             return None, False
 
-    def _recomputed(self, path: Path) -> Record | None:
-        return best_of(journal.read(path.with_name(path.name.removesuffix(BEST) + RECORDS)))
+    def _recomputed(self, path: Path, alone: bool = False) -> Record | None:
+        return best_of(journal.read(path.with_name(path.name.removesuffix(BEST) + RECORDS), alone))
 
 
 def _listed(folder: Path) -> list[Path]:

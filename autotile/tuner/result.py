@@ -29,7 +29,7 @@ class SearchResult:
     """The end of one problem's search.
 
     `records` holds all distinct trials, those found on record first; `new_trials` counts the ones of this run.
-    `stopped_by` is trials, time, exhausted, points or interrupted. `best` is proven and saved, or None.
+    `stopped_by` is trials, time, exhausted, points, interrupted or device_lost. `best` is proven and saved, or None.
     """
 
     kernel: Kernel
@@ -44,6 +44,11 @@ class SearchResult:
     outcomes: Mapping[str, int]
     phases: Phases
     named: Mapping[str, Record]
+
+    @property
+    def cut_short(self) -> bool:
+        """True when nothing more can be run in this process: by Ctrl-C, or with the device's context gone."""
+        return self.stopped_by in ("interrupted", "device_lost")
 
     @property
     def trials_per_s(self) -> float:

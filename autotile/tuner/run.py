@@ -43,7 +43,7 @@ def search(
     results = []
     for problem in spec.problems:
         results.append(_Search(spec, problem, device, builder, store, fresh, listener or Silent()).run())
-        if results[-1].stopped_by == "interrupted":
+        if results[-1].cut_short:
             break
     return results
 
@@ -154,7 +154,8 @@ class _Search:
         if stopped_by is None or self._needs_saving():
             with open_session(self.device, self.builder, self.kernel, self.problem) as session:
                 stopped_by = stopped_by or self._trials(session)
-                best = self._crown(session, interrupted=stopped_by == "interrupted")
+                if stopped_by != "device_lost":
+                    best = self._crown(session, interrupted=stopped_by == "interrupted")
         else:
             best = self.store.best(self.kernel.name, self.problem, self.identity.device)
         named = {name: self.records[row] for name, row in self.points.items() if row in self.records}
@@ -202,6 +203,8 @@ class _Search:
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
                     self._finish(session, future, *pending.pop(future))
+                    if self.device.poisoned:
+                        return "device_lost"
         except KeyboardInterrupt:
             return "interrupted"
         finally:

@@ -19,7 +19,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotile.space import Space
-from autotile.types import Record
+from autotile.types import Record, Value
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is the command line's to show
 
@@ -48,7 +48,7 @@ class FeasibleSampler(BaseSampler):
             name: CategoricalDistribution(domain) for name, domain in zip(space.names, space.domains, strict=True)
         }
         self._open = {name: d for name, d in self.distributions.items() if not d.single()}
-        self._scaled = _scaled_columns(space)
+        self._columns = [_Column(space.codes[:, p], domain) for p, domain in enumerate(space.domains)]
 
     @property
     def exhausted(self) -> bool:
@@ -84,28 +84,31 @@ class FeasibleSampler(BaseSampler):
         return self._nearest(proposal)
 
     def _nearest(self, proposal: dict[str, Any]) -> int:
-        rows = np.flatnonzero(self._free)
-        distance = np.zeros(len(rows), np.float32)
+        distance = np.where(self._free, np.float32(0), np.float32(np.inf))
         for p, name in enumerate(self._space.names):
             if name in proposal:
                 code = self._space.domains[p].index(proposal[name])
-                column, ordered = self._scaled[p]
-                if ordered:
-                    distance += np.abs(column[self._space.codes[rows, p]] - column[code])
-                else:
-                    distance += self._space.codes[rows, p] != code
-        nearest = rows[distance <= distance.min() + 1e-6]
+                distance += self._columns[p].distance_from(code)
+        nearest = np.flatnonzero(distance <= distance.min() + np.float32(1e-6))
         return int(self._random.choice(nearest))
 
 
-def _scaled_columns(space: Space) -> list[tuple[np.ndarray[Any, Any], bool]]:
-    """A parameter: rank of each value scaled to [0, 1], and whether the ranks mean anything."""
-    columns = []
-    for domain in space.domains:
-        ordered = all(isinstance(value, int) and not isinstance(value, bool) for value in domain)
-        ranks = np.argsort(np.argsort(np.asarray(domain))) if ordered else np.arange(len(domain))
-        columns.append((ranks.astype(np.float32) / max(1, len(domain) - 1), ordered))
-    return columns
+class _Column:
+    """A parameter's codes over all rows, and how far two of its values are apart: 1 at most."""
+
+    def __init__(self, codes: np.ndarray[Any, Any], domain: tuple[Value, ...]) -> None:
+        self._codes = np.ascontiguousarray(codes)
+        self._ordered = all(isinstance(value, int) and not isinstance(value, bool) for value in domain)
+        ranks = np.argsort(np.argsort(np.asarray(domain))) if self._ordered else np.arange(len(domain))
+        self._places = ranks.astype(np.float32) / max(1, len(domain) - 1)
+
+    def distance_from(self, code: int) -> np.ndarray[Any, Any]:
+        """By rank for numbers, equal or not for names and booleans."""
+        if self._ordered:
+            table = np.abs(self._places - self._places[code])
+        else:
+            table = (np.arange(len(self._places)) != code).astype(np.float32)
+        return np.asarray(table[self._codes])
 
 
 class Strategy:

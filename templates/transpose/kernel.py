@@ -109,5 +109,6 @@ KERNEL = Kernel(
     error_bound=error_bound,
     flops="0",
     bytes="2 * problem.rows * problem.cols * problem.itemsize",
+    trace_sizes=("tile_rows", "tile_cols"),
     check_sizes=((1, 1), (1, 37), (53, 1), (31, 65), (64, 64), (100, 260), (257, 129), (130, 515)),
 )

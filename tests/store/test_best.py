@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,31 @@ def test_a_save_that_dies_half_way_leaves_the_old_best(
     monkeypatch.undo()
     assert served(store, old) == old
     assert store.bests() == [old]
+
+
+def test_savers_take_turns(tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each decides on what the one before it left, however slow it is to decide."""
+    store = Store(tmp_path)
+    look = Store._read_best
+
+    def slow_look(self: Store, path: Path) -> tuple[Record | None, bool]:
+        seen = look(self, path)
+        time.sleep(0.02)
+        return seen
+
+    monkeypatch.setattr(Store, "_read_best", slow_look)
+    some = [make_record(time_ms=time_ms) for time_ms in (5.0, 1.0, 4.0, 2.0, 3.0, 6.0)]
+    with ThreadPoolExecutor(len(some)) as pool:
+        list(pool.map(store.save_best, some))
+    assert served(store, some[1]) == some[1]
+
+
+def test_deciding_may_read_the_store(tmp_path: Path, make_record: Make) -> None:
+    store, old, new = Store(tmp_path), make_record(time_ms=1.0), make_record(time_ms=2.0)
+    store.append(old)
+    store.save_best(old)
+    assert store.save_best(new, over=lambda stored: store.records() == [stored])
+    assert served(store, new) == new
 
 
 def test_finding_the_best_does_not_depend_on_the_size_of_the_store(tmp_path: Path, make_record: Make) -> None:

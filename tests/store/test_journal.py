@@ -31,16 +31,16 @@ def numbered(make: Make, number: int) -> Record:
 
 
 def python(code: str, *arguments: object) -> subprocess.Popen[str]:
-    prelude = """
+    prelude = f"""
         import sys, dataclasses
         from pathlib import Path
-        sys.path[:0] = [{root!r}, {here!r}]
+        sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]
         from conftest import record_with
         from autotile.store import Store
         from autotile.types import Configuration
         def numbered(number):
             return record_with(configuration=Configuration((("number", number),)))
-    """.format(root=str(ROOT), here=str(Path(__file__).parent))
+    """
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(prelude) + textwrap.dedent(code), *map(str, arguments)],
         stdout=subprocess.PIPE,

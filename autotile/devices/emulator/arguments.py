@@ -55,7 +55,9 @@ def pack_arguments(arguments: Sequence[Any], parameters: Sequence[tuple[int, int
 
 def _address(index: int, array: npt.NDArray[Any], kind: int) -> bytes:
     if kind != abi.POINTER_KIND:
-        raise LaunchError(f"argument {index} is an array, but the kernel takes a {_KIND_NAMES.get(kind, 'structure')} there")
+        raise LaunchError(
+            f"argument {index} is an array, but the kernel takes a {_KIND_NAMES.get(kind, 'structure')} there"
+        )
     if not array.flags.c_contiguous:
         raise LaunchError(f"argument {index} is not C-contiguous; pass np.ascontiguousarray of it")
     return ctypes.c_uint64(array.ctypes.data).value.to_bytes(8, "little")
@@ -68,10 +70,14 @@ def _value(index: int, argument: Any, kind: int, size: int) -> bytes:
         raise LaunchError(f"argument {index} is {argument!r}, but the kernel takes a pointer there: pass an array")
     if isinstance(argument, np.generic):
         given = _NUMPY_KINDS.get(argument.dtype.kind, abi.OPAQUE_KIND)
-        fits = given == kind or abi.OPAQUE_KIND in (given, kind) or {given, kind} <= {abi.SIGNED_KIND, abi.UNSIGNED_KIND}
+        fits = (
+            given == kind or abi.OPAQUE_KIND in (given, kind) or {given, kind} <= {abi.SIGNED_KIND, abi.UNSIGNED_KIND}
+        )
         if argument.nbytes != size or not fits:
             wanted = _KIND_NAMES.get(kind, "structure")
-            raise LaunchError(f"argument {index} is {argument.dtype}, but the kernel takes a {size}-byte {wanted} there")
+            raise LaunchError(
+                f"argument {index} is {argument.dtype}, but the kernel takes a {size}-byte {wanted} there"
+            )
         return argument.tobytes()
     try:
         if kind == abi.FLOATING_KIND:

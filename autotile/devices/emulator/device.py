@@ -34,6 +34,7 @@ class EmulatorDevice:
         )
         self.target = Target("host", platform.machine())
         self.comparer: Source | None = None
+        self.poisoned: str | None = None
 
     def load(self, binary: Binary) -> EmulatedProgram:
         """Raises LaunchError for a binary that was not built for this CPU."""
@@ -133,7 +134,7 @@ class EmulatedStage:
 
 
 def run(
-    program: EmulatedProgram, launch: Launch, arguments: Sequence[Any], mode: str, order: str = "forward"
+    program: EmulatedProgram, launch: Launch, arguments: Sequence[Any], mode: Mode, order: Order = "forward"
 ) -> Report:
     return program.launch(
         launch.grid,

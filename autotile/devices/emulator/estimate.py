@@ -97,7 +97,7 @@ def estimate_ms(
         flops / (peak * 1e9),
         (flops / 2 / device.warp_size + requests) / (ISSUE_SLOTS * clocks_a_ms),
     )
-    joined_ms = math.fsum(unit**4 for unit in units_ms) ** 0.25
+    joined_ms = math.sqrt(math.sqrt(math.fsum(unit**4 for unit in units_ms)))
     share = launch.blocks / device.sm_count
     resident = max(1, min(resident_blocks(device, launch, static_shared_bytes), math.ceil(share)))
     hiding = min(1.0, resident * math.ceil(launch.threads / device.warp_size) / HIDING_WARPS)

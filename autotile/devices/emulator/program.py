@@ -36,8 +36,9 @@ DEFAULT_LIMIT_S = 60.0
 _GUARD_BYTES = 64 * 1024
 _DEVICE_ALIGNMENT = 256
 _LEVELS = {"run": 0, "check": 1, "trace": 2}
-# A launch catches this process's faults for its duration, so two programs cannot run at the same time either.
-_LAUNCHING = threading.Lock()
+# A launch catches this process's faults while it lasts, so two programs cannot run at the same time either. Reentrant,
+# because a collection of garbage during a report may close another program.
+_LAUNCHING = threading.RLock()
 
 
 def device_buffer(array: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -112,7 +113,9 @@ class EmulatedProgram:
             status = self._library.autotile_launch(ctypes.byref(request))
             run_s = time.perf_counter() - started
             if status != abi.LAUNCHED:
-                raise LaunchError(f"the emulator could not reserve the stacks of {np.prod(block)} threads: no memory left")
+                raise LaunchError(
+                    f"the emulator could not reserve the stacks of {np.prod(block)} threads: no memory left"
+                )
             return self._report(packed, shared_bytes, run_s)
 
     def _report(self, packed: PackedArguments, shared_bytes: int, run_s: float) -> Report:

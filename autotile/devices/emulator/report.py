@@ -157,7 +157,9 @@ def _inactive(d: Diagnostic) -> str:
 
 
 def _timeout(d: Diagnostic) -> str:
-    return f"the launch ran over its time limit{'' if d.line is None else f' at line {d.line}'}{_who(d)}: an endless loop?"
+    return (
+        f"the launch ran over its time limit{'' if d.line is None else f' at line {d.line}'}{_who(d)}: an endless loop?"
+    )
 
 
 def _stack(d: Diagnostic) -> str:
@@ -173,7 +175,9 @@ def _trap(d: Diagnostic) -> str:
 
 
 def _copy_size(d: Diagnostic) -> str:
-    return f"asynchronous copy at {_at(d.line)}{_who(d)}: {d.detail}; only 4, 8 and 16 bytes can be copied, zfill within"
+    return (
+        f"asynchronous copy at {_at(d.line)}{_who(d)}: {d.detail}; only 4, 8 and 16 bytes can be copied, zfill within"
+    )
 
 
 _MESSAGES = {

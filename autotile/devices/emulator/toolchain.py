@@ -60,7 +60,9 @@ def find_host_compiler() -> HostToolchain:
     for name, command in named[:1]:
         found = _ask_version(command)
         if found is None:
-            raise ToolchainMissing(f"{name} names {command!r}, which does not run as a C++ compiler. Correct or unset it.")
+            raise ToolchainMissing(
+                f"{name} names {command!r}, which does not run as a C++ compiler. Correct or unset it."
+            )
         return found
     for command in ("g++", "clang++", "c++"):
         found = _ask_version(command)
@@ -159,7 +161,9 @@ def _run(command: Sequence[str], text: str, timeout_s: float) -> str | None:
 
 def _runtime_folder(toolchain: HostToolchain, cache_dir: Path) -> Path:
     """The folder with the runtime's objects, compiled on first use; several processes may come at once."""
-    key = hashlib.sha256(f"{toolchain.path}\0{toolchain.version_text}\0{_COMMON_FLAGS}\0{_host_hash()}".encode()).hexdigest()
+    key = hashlib.sha256(
+        f"{toolchain.path}\0{toolchain.version_text}\0{_COMMON_FLAGS}\0{_host_hash()}".encode()
+    ).hexdigest()
     folder = cache_dir / f"runtime-{key[:16]}"
     if folder.is_dir():
         return folder
@@ -169,7 +173,15 @@ def _runtime_folder(toolchain: HostToolchain, cache_dir: Path) -> Path:
         built.mkdir()
         inputs = {name: ("fence.cpp", f"-DAUTOTILE_FENCE_{name.upper()}") for name in _FENCES}
         for part, (file, *defines) in {**inputs, "runtime": ("runtime.cpp",)}.items():
-            command = [toolchain.path, *_COMMON_FLAGS, *defines, "-c", str(HOST_FOLDER / file), "-o", f"{built / part}.o"]
+            command = [
+                toolchain.path,
+                *_COMMON_FLAGS,
+                *defines,
+                "-c",
+                str(HOST_FOLDER / file),
+                "-o",
+                f"{built / part}.o",
+            ]
             errors = _run(command, "", RUNTIME_TIMEOUT_S)
             if errors is not None:
                 raise ToolchainMissing(

@@ -23,8 +23,10 @@ _CONSTRUCTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bcudaSurfaceObject_t\b|\bsurface\s*<|\bsurf[123]D\w*\s*[<(]", "surfaces"),
         (r"<<<", "launching a kernel from a kernel"),
         (r"\b__managed__\b", "managed variables"),
-        (r"\b__device__\s+(?!.*\b(?:const|constexpr)\b)[\w:<>]+[\w:<>\s*]*\s\w+\s*(?:\[[^\]]*\]\s*)*(?:=[^=].*)?;",
-         "writable global variables (__device__)"),
+        (
+            r"\b__device__\s+(?!.*\b(?:const|constexpr)\b)[\w:<>]+[\w:<>\s*]*\s\w+\s*(?:\[[^\]]*\]\s*)*(?:=[^=].*)?;",
+            "writable global variables (__device__)",
+        ),
         (r"\b__constant__\s+[^;=({]*;", "constant memory that the host fills (__constant__ without a value)"),
     )
 )

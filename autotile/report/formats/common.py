@@ -1,0 +1,61 @@
+"""What the formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from autotile.errors import AutotileError
+from autotile.kernels import Kernel
+from autotile.store import best_of
+from autotile.types import Identity, Problem, Record
+
+Kernels: TypeAlias = Callable[[str], Kernel]
+Place: TypeAlias = tuple[str, str, bool]
+"""Device name, architecture, and whether times there are estimates: what is never mixed."""
+
+
+class ExportWarning(UserWarning):
+    """Something was left out of an export; the message says what and why."""
+
+
+def is_estimated(record: Record) -> bool:
+    return record.identity.estimated or (record.measurement is not None and record.measurement.estimated)
+
+
+def by_device(records: Iterable[Record]) -> dict[Place, list[Record]]:
+    """Records grouped by place, in the order of device and architecture, measured before estimated."""
+    groups: dict[Place, list[Record]] = {}
+    for record in records:
+        place = (record.identity.device, record.identity.arch, is_estimated(record))
+        groups.setdefault(place, []).append(record)
+    return dict(sorted(groups.items()))
+
+
+def winners(records: Iterable[Record]) -> list[Record]:
+    """The best record of each problem, in order of kernel and problem; problems without one are left out."""
+    groups: dict[Problem, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.problem, []).append(record)
+    found = [best for group in groups.values() if (best := best_of(group)) is not None]
+    return sorted(found, key=lambda record: (record.problem.kernel, record.problem.sizes, record.problem.dtype))
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and other control characters: it may go into a comment or a table."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def rate(record: Record, kernels: Kernels) -> str:
+    """`12,345 GFLOP/s` where the kernel computes, `3,456 GB/s` where it only moves; a dash where it is not known."""
+    try:
+        kernel = kernels(record.problem.kernel)
+        flops, moved_bytes = kernel.flops_of(record.problem), kernel.bytes_of(record.problem)
+    except (AutotileError, KeyError):  # a kernel that is gone, or that has other dimensions now
+        return "–"
+    work, unit = (flops, "GFLOP/s") if flops else (moved_bytes, "GB/s")
+    return f"{work / record.time_ms / 1e6:,.1f} {unit}"
+
+
+def provenance(identity: Identity) -> str:
+    return one_line(f"driver {identity.driver}, {identity.compiler}")

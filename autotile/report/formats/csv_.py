@@ -1,0 +1,61 @@
+"""One row a record, for spreadsheets and data frames. Sizes are columns `size_…`, parameters `param_…`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from autotile.report.formats.common import is_estimated
+from autotile.store.serial import to_object
+from autotile.types import Record
+
+_NESTED = ("sizes", "configuration", "identity", "measurement", "launch", "extra")
+
+
+def table(records: Sequence[Record]) -> str:
+    """The rows under one header line; a cell is empty where a record has no such value."""
+    rows = [_row(record) for record in records]
+    sizes, parameters = _columns(rows, "size_"), _columns(rows, "param_")
+    others = [column for column in _row_columns(rows) if column not in {*sizes, *parameters}]
+    at = others.index("kernel") + 1 if "kernel" in others else 0
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*others[:at], *sizes, *others[at:], *parameters], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _row(record: Record) -> dict[str, Any]:
+    found = to_object(record)
+    measurement, launch = found["measurement"] or {}, found["launch"] or {}
+    identity = found["identity"]
+    row: dict[str, Any] = {
+        "device": identity["device"],
+        "arch": identity["arch"],
+        "estimated": is_estimated(record),
+        "kernel": found["kernel"],
+        "dtype": found["dtype"],
+        "outcome": found["outcome"],
+        **{name: measurement.get(name) for name in ("time_ms", "min_ms", "spread_ms", "runs", "stopped_early")},
+        **{
+            f"{what}_{axis}": side
+            for what in ("grid", "block")
+            for axis, side in zip("xyz", launch.get(what, [None] * 3), strict=True)
+        },
+        "shared_bytes": launch.get("shared_bytes"),
+        **{name: identity[name] for name in ("driver", "compiler", "template", "schema")},
+    }
+    row |= {name: value for name, value in found.items() if name not in row and name not in _NESTED}
+    row |= {f"size_{name}": size for name, size in found["sizes"].items()}
+    row |= {f"param_{name}": value for name, value in found["configuration"].items()}
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+
+
+def _row_columns(rows: Iterable[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _columns(rows: Iterable[dict[str, Any]], prefix: str) -> list[str]:
+    return [name for name in _row_columns(rows) if name.startswith(prefix)]
