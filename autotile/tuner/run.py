@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -16,16 +15,14 @@ from autotile.build import Builder
 from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.errors import ConfigurationError, VariantError
-from autotile.measure import Session, Variant, make_variant, open_session, prove
+from autotile.measure import Session, Variant, make_variant, open_session
 from autotile.space import Space, build_space, violations
 from autotile.spec import Spec
 from autotile.store import RecordStore
+from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
 from autotile.tuner.strategy import Strategy
 from autotile.types import OK, SCHEMA_VERSION, Binary, Configuration, Identity, Problem, Record
-
-FINALISTS = 5
-"""How many of the best are timed again, interleaved, and proven."""
 
 
 def search(
@@ -291,41 +288,22 @@ class _Search:
     # ---- the winner ----------------------------------------------------------------------------------------------
 
     def _crown(self, session: Session, interrupted: bool) -> Record | None:
-        """Times the best again in turns, proves them on other sizes and saves the first that holds."""
+        """The finals; after an interrupt just the proof of the best so far."""
         begun = time.perf_counter()
-        ranked = sorted((row for row, r in self.records.items() if r.ok), key=lambda row: self.records[row].time_ms)
-        rows = _distinct(ranked, self.records)[: 1 if interrupted else FINALISTS]
-        self.listener.finals(len(rows))
-        contestants = [self._contestant(row) for row in rows]
-        best: Record | None = None
-        if contestants:
-            times = [self.records[row].measurement for row in rows] if interrupted else session.finals(contestants)
-            order = sorted(
-                zip(times, rows, contestants, strict=True), key=lambda item: item[0].time_ms if item[0] else 0
-            )
-            for measurement, row, (variant, _) in order:
-                best = self._proven(replace(self.records[row], measurement=measurement), variant)
-                if best is not None:
-                    break
+        best = distinct_best(self.records.values(), 1 if interrupted else FINALISTS)
+        finalists = [Finalist(record, *self._built(record)) for record in best]
+        winner = crown(finalists, session, self.device, self.builder, self.store, self.listener, retime=not interrupted)
         self.clock.finals_s += time.perf_counter() - begun
-        return best
+        return winner
 
-    def _contestant(self, row: int) -> tuple[Variant, Binary]:
-        if row not in self.built:  # a record of an earlier run; its binary is in the cache or is built again
-            variant = make_variant(self.kernel, self.problem, self.space.configuration(row))
+    def _built(self, record: Record) -> tuple[Variant, Binary]:
+        """The variant of a record; of an earlier run's, from the cache or built again."""
+        row = self.space.row_of(record.configuration)
+        assert row is not None, "a record outside the space"
+        if row not in self.built:
+            variant = make_variant(self.kernel, self.problem, record.configuration)
             self.built[row] = (variant, self.builder.build(variant.source))
         return self.built[row]
-
-    def _proven(self, record: Record, variant: Variant) -> Record | None:
-        try:
-            worst = prove(self.device, self.builder, variant)
-        except VariantError as error:
-            self.listener.note(f"the finalist {record.configuration.label} failed its proof: {error}")
-            self.store.append(replace(record, outcome=error.outcome, message=str(error), measurement=None))
-            return None
-        proven = replace(record, max_error=max(worst, record.max_error or 0.0))
-        self.store.save_best(proven)
-        return proven
 
 
 def identity_of(device: Device, builder: Builder, template: str) -> Identity:
@@ -342,15 +320,3 @@ def _as_twin(record: Record, twin: Record) -> Record:
         max_error=twin.max_error,
         extra=(*record.extra, ("same_binary_as", twin.configuration.key)),
     )
-
-
-def _distinct(rows: Sequence[int], records: dict[int, Record]) -> list[int]:
-    """One row for each binary, in order."""
-    seen: set[object] = set()
-    chosen = []
-    for row in rows:
-        key = (records[row].binary_digest, records[row].launch)
-        if key not in seen:
-            seen.add(key)
-            chosen.append(row)
-    return chosen

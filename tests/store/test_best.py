@@ -233,10 +233,10 @@ def test_reading_many_records_takes_tens_of_microseconds_each(tmp_path: Path, ma
     store.extend([make_record(seed=number) for number in range(10_000)])
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         assert len(store.records()) == 10_000
-        times.append(time.perf_counter() - began)
-    assert min(times) < 0.6  # twice the aim of 3 s for 100 000, for a busy machine
+        times.append(time.process_time() - began)
+    assert min(times) < 0.6  # twice the aim of 3 s for 100 000, for a slow machine
 
 
 def test_memory_serves_what_it_was_given(make_record: Make) -> None:

@@ -1,4 +1,4 @@
-"""Turns the arguments of a launch into what the kernel takes: pointers to buffers, and values of exactly the right width."""
+"""Turns the arguments of a launch into what the kernel takes: pointers to buffers, values of exactly the right width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMPY_KINDS = {"i": abi.SIGNED_KIND, "u": abi.UNSIGNED_KIND, "b": abi.UNSIGNED_
 
 @dataclass(frozen=True)
 class PackedArguments:
-    """`pointers` and `buffers` are ctypes arrays; `arrays` names each buffer by its argument; `values` keeps memory alive."""
+    """`pointers` and `buffers` are ctypes arrays; `arrays` are (argument, array); `values` keeps the pointed-to alive."""
 
     pointers: Any
     buffers: Any
@@ -28,7 +28,7 @@ class PackedArguments:
 
 
 def pack_arguments(arguments: Sequence[Any], parameters: Sequence[tuple[int, int]]) -> PackedArguments:
-    """`parameters` are (kind, bytes) in the kernel's order. Raises LaunchError where an argument does not fit its own."""
+    """`parameters` are (kind, bytes) in the kernel's order. Raises LaunchError where an argument does not fit."""
     if len(arguments) != len(parameters):
         raise LaunchError(f"{len(arguments)} arguments were given to a kernel that takes {len(parameters)}")
     values: list[bytes] = []

@@ -21,7 +21,7 @@ class LineTable:
         self._known: dict[int, int | None] = {}
 
     def resolve(self, return_addresses: Iterable[int]) -> None:
-        """Looks up addresses, relative to the image, of which each follows a call. Without addr2line they stay unknown."""
+        """Looks up return addresses, relative to the image. Without addr2line they stay unknown."""
         asked = sorted({address for address in return_addresses if address and address not in self._known})
         if not asked:
             return

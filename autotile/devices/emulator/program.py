@@ -42,8 +42,10 @@ _LAUNCHING = threading.RLock()
 
 
 def device_buffer(array: npt.ArrayLike) -> npt.NDArray[Any]:
-    """A copy of an array as cudaMalloc would place it: aligned to 256 bytes, with 64 KiB on either side that no argument
-    owns, so that an index a row off is out of bounds and does not land in a neighbour."""
+    """A copy of an array as cudaMalloc would place it: aligned to 256 bytes.
+
+    On either side lie 64 KiB that no argument owns, so that an index a row off is out of bounds, not in a neighbour.
+    """
     given = np.asarray(array)
     raw = np.empty(given.nbytes + 2 * _GUARD_BYTES + _DEVICE_ALIGNMENT, np.uint8)
     start = _GUARD_BYTES + -(raw.ctypes.data + _GUARD_BYTES) % _DEVICE_ALIGNMENT
@@ -93,11 +95,11 @@ class EmulatedProgram:
         """Runs the kernel on its arguments in place and says what it found.
 
         An array is a device buffer: C-contiguous, its bounds exactly its own bytes. A numpy scalar is passed by value
-        with exactly its dtype; an int or float takes the parameter's type; None is a null pointer. `mode`: "run" checks
-        bounds and alignment only (and nothing in a build that is not traced), "check" adds races, unwritten shared memory
-        and barriers, "trace" counts sectors and wavefronts as well. `order` turns the order of blocks and threads round;
+        with exactly its dtype; an int or float takes the parameter's type; None is a null pointer. Every mode checks
+        barriers; "run" adds bounds and alignment (not in a build without tracing), "check" races and unwritten shared
+        memory, "trace" counts sectors and wavefronts as well. `order` turns the order of blocks and threads round;
         `blocks` are the linear numbers of the blocks to run, None for all. After `limit_s` the launch stops with a
-        diagnostic "timeout", after a fault with the fault's own. Raises LaunchError for a launch that CUDA would refuse.
+        diagnostic "timeout", after a fault with the fault's own. Raises LaunchError for a launch that CUDA refuses.
         """
         self._check_launch(grid, block, shared_bytes, blocks, mode, limit_s)
         packed = pack_arguments(arguments, self._parameters)
@@ -162,8 +164,8 @@ def _load(shared_object: Path) -> ctypes.CDLL:
         version = ctypes.c_uint32.in_dll(library, "autotile_abi").value
     except (OSError, ValueError) as error:
         raise LaunchError(
-            f"{shared_object} cannot be loaded on this machine ({error}). It was built on another or is damaged: delete it, "
-            "and build it again here."
+            f"{shared_object} cannot be loaded on this machine ({error}). It was built on another or is damaged: "
+            "delete it, and build it again here."
         ) from error
     if version != abi.VERSION:
         _ctypes.dlclose(library._handle)

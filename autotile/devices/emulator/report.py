@@ -19,9 +19,9 @@ KINDS = (
 class Diagnostic:
     """One fault of the kernel, merged over all the threads that showed it (`count` times).
 
-    `kind` is one of KINDS; `op` says load or store, or how a race goes (read-after-write, …, read-before-wait). `line` and
-    `other_line` are lines of the generated source, None where unknown; `thread` and `other_thread` are linear within the
-    linear `block` and `other_block`, of the first case found (for a race, of one across warps if there is one).
+    `kind` is one of KINDS; `op` says load or store, or how a race goes (read-after-write, …, read-before-wait). `line`
+    and `other_line` are lines of the generated source, None where unknown; `thread` and `other_thread` are linear
+    within the linear `block` and `other_block`, of the first case found (for a race, of one across warps if there is).
     """
 
     kind: str
@@ -104,7 +104,7 @@ def _shared_race(d: Diagnostic) -> str:
     if d.op == "read-before-wait":
         return (
             f"shared-memory race between the asynchronous copy of {_at(d.other_line)} and the access of {_at(d.line)}: "
-            f"{_pair(d)}; the copy may still be under way, so a __pipeline_wait_prior() is missing or waits for too few "
+            f"{_pair(d)}; the copy may still be under way: a __pipeline_wait_prior() is missing or waits for too few "
             "groups, or the barrier after it is missing"
         )
     missing = "a __syncthreads()" if d.across_warps else "a __syncwarp() (both are in one warp) or __syncthreads()"
@@ -137,8 +137,8 @@ def _divergence(d: Diagnostic) -> str:
             "let every thread of the block reach the __syncthreads()"
         )
     return (
-        f"barrier divergence in block {d.block}: thread {d.thread} waits at the __syncthreads() of {_at(d.line)} and thread "
-        f"{d.other_thread} at that of {_at(d.other_line)}; move the barrier out of the branches"
+        f"barrier divergence in block {d.block}: thread {d.thread} waits at the __syncthreads() of {_at(d.line)} and "
+        f"thread {d.other_thread} at that of {_at(d.other_line)}; move the barrier out of the branches"
     )
 
 
@@ -151,8 +151,8 @@ def _deadlock(d: Diagnostic) -> str:
 
 def _inactive(d: Diagnostic) -> str:
     return (
-        f"the shuffle at {_at(d.line)} takes the value of thread {d.other_thread}, which does not take part, into thread "
-        f"{d.thread} of block {d.block}"
+        f"the shuffle at {_at(d.line)} takes the value of thread {d.other_thread}, which does not take part, into "
+        f"thread {d.thread} of block {d.block}"
     )
 
 
@@ -181,8 +181,18 @@ def _copy_size(d: Diagnostic) -> str:
 
 
 _MESSAGES = {
-    "out_of_bounds": _out_of_bounds, "misaligned": _misaligned, "read_only_write": _read_only, "shared_race": _shared_race,
-    "global_race": _global_race, "uninitialised_shared": _uninitialised, "barrier_divergence": _divergence,
-    "deadlock": _deadlock, "inactive_lane": _inactive, "timeout": _timeout, "stack_overflow": _stack,
-    "division_by_zero": _division, "trap": _trap, "bad_copy_size": _copy_size,
-}  # fmt: skip
+    "out_of_bounds": _out_of_bounds,
+    "misaligned": _misaligned,
+    "read_only_write": _read_only,
+    "shared_race": _shared_race,
+    "global_race": _global_race,
+    "uninitialised_shared": _uninitialised,
+    "barrier_divergence": _divergence,
+    "deadlock": _deadlock,
+    "inactive_lane": _inactive,
+    "timeout": _timeout,
+    "stack_overflow": _stack,
+    "division_by_zero": _division,
+    "trap": _trap,
+    "bad_copy_size": _copy_size,
+}

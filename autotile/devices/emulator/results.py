@@ -15,7 +15,7 @@ _NEAR_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class MemoryMap:
-    """Where a launch had its memory: (argument, address, bytes) a buffer, (address, bytes) of a block's shared memory."""
+    """Where a launch had its memory: `buffers` are (argument, address, bytes), the shared ones (address, bytes)."""
 
     buffers: tuple[tuple[int, int, int], ...]
     static_shared: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Reads CUDA text just far enough for the emulator: comments out, conditionals of AUTOTILE_EMULATOR decided, shared arrays."""
+"""Reads CUDA text just far enough for the emulator: comments, conditionals of AUTOTILE_EMULATOR, shared arrays."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def _declarator_ends(blanked: str, begin: int, end: int) -> list[int]:
 def bind_shared_arrays(text: str) -> BoundSource:
     """Makes the shared arrays of `text` what the runtime expects; lines keep their numbers.
 
-    `__shared__` alone is a macro of the host's header that makes the array static. It gets an empty initialiser, without
-    which compilers guard arrays of classes by a flag (that would lie in shared memory, too). A declaration that brings a
+    `__shared__` alone is a macro of the host's header that makes the array static. It gets an empty initialiser,
+    without which compilers guard arrays of classes by a flag (that would lie in shared memory, too). A declaration with a
     storage class of its own gets another macro, and `extern` arrays are bound to the runtime's arena.
     """
     blanked = blank_comments(text)

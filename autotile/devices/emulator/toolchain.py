@@ -111,7 +111,9 @@ _COMMON_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-w", "-fvisibility=hidden", "-fn
 
 
 # A tail call would leave the runtime a return address in the caller of the line that made it.
-_TRUE_LINES = ("-g", "-gdwarf-4", "-fno-optimize-sibling-calls")
+_TRUE_LINES = ("-g1", "-gdwarf-4", "-fno-optimize-sibling-calls")
+# g++ may schedule a call out of the range that its debug information gives an inlined function.
+_TRUE_LINES_GNU = ("-gno-statement-frontiers", "-fno-schedule-insns2")
 
 
 def _kernel_flags(toolchain: HostToolchain, traced: bool) -> tuple[str, ...]:
@@ -123,7 +125,7 @@ def _kernel_flags(toolchain: HostToolchain, traced: bool) -> tuple[str, ...]:
         flags += ["-fno-vectorize", "-fno-slp-vectorize"]
     else:
         # GNU's unique symbols would give two loaded variants one and the same shared array.
-        flags += ["-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-gnu-unique"]
+        flags += ["-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-gnu-unique", *_TRUE_LINES_GNU]
     if traced:
         flags.append("-fsanitize=thread")
         if toolchain.is_clang:

@@ -1,0 +1,67 @@
+"""The finals: the best are timed again in turns, and the first that proves right on other sizes is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from autotile.build import Builder
+from autotile.devices.base import Device
+from autotile.errors import VariantError
+from autotile.measure import Session, Variant, prove
+from autotile.store import RecordStore
+from autotile.tuner.result import Listener
+from autotile.types import Binary, Record
+
+FINALISTS = 5
+"""How many of the best are timed again."""
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A right variant with its record so far."""
+
+    record: Record
+    variant: Variant
+    binary: Binary
+
+
+def distinct_best(records: Iterable[Record], count: int = FINALISTS) -> list[Record]:
+    """The fastest right records, one for each machine code and launch."""
+    chosen: dict[object, Record] = {}
+    for record in sorted((r for r in records if r.ok), key=lambda r: r.time_ms):
+        chosen.setdefault((record.binary_digest, record.launch), record)
+    return list(chosen.values())[:count]
+
+
+def crown(
+    finalists: Sequence[Finalist],
+    session: Session,
+    device: Device,
+    builder: Builder,
+    store: RecordStore,
+    listener: Listener,
+    retime: bool = True,
+) -> Record | None:
+    """Saves the fastest finalist that holds, and returns its record; None when none does.
+
+    A race's winner is flattered by noise: what counts, and is kept, is the time of the finals.
+    """
+    listener.finals(len(finalists))
+    timed = list(finalists)
+    if retime and timed:
+        measurements = session.finals([(f.variant, f.binary) for f in finalists])
+        timed = [
+            replace(f, record=replace(f.record, measurement=m)) for f, m in zip(finalists, measurements, strict=True)
+        ]
+    for finalist in sorted(timed, key=lambda f: f.record.time_ms):
+        try:
+            worst = prove(device, builder, finalist.variant)
+        except VariantError as error:
+            listener.note(f"the finalist {finalist.record.configuration.label} failed its proof: {error}")
+            store.append(replace(finalist.record, outcome=error.outcome, message=str(error), measurement=None))
+            continue
+        proven = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
+        store.save_best(proven)
+        return proven
+    return None
