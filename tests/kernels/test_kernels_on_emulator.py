@@ -21,7 +21,7 @@ from autotile.measure import make_variant, make_workload
 from autotile.space import Space, build_space
 from autotile.types import Configuration
 
-SAMPLE = 66  # configurations of the kernel's first dtype, beside the default and the presets
+SAMPLE = 60  # configurations of the kernel's first dtype, beside the default and the presets
 OTHERS = 8  # of each other dtype, beside the default
 PARTS = 8  # tests a sample is dealt to, so that several workers share it
 SEED = 2
@@ -137,16 +137,15 @@ def test_other_dtypes_are_right(builder: Builder, name: str, itemsize: int) -> N
 def test_the_sample_is_wide_enough_to_mean_something(name: str) -> None:
     kernel = kernel_named(name)
     dtype = kernel.dtypes[0]
-    space, rows = space_of(name, dtype), broad(name, dtype)
+    space, rows = space_of(name, dtype), list(broad(name, dtype))
     assert len(set(rows)) == min(SAMPLE, len(space)) >= 60
-    for p, domain in enumerate(space.domains):
-        assert set(space.codes[list(rows), p]) == set(space.codes[:, p]), f"values of {kernel.parameters[p]}, {domain}"
-    texts = {
-        trait: {make_variant(kernel, problem, space.configuration(row)).source.traits for row in rows}
-        for trait, problem in (
-            (sizes, kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)), dtype)) for sizes in sizes_of(kernel)
-        )
-    }
+    for p, parameter in enumerate(kernel.parameters):
+        assert set(space.codes[rows, p]) == set(space.codes[:, p]), f"values of {parameter.name}"
+    problems = [kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)), dtype) for sizes in sizes_of(kernel)]
     for trait in kernel.traits:
-        seen = {dict(traits)[trait.name] for of_sizes in texts.values() for traits in of_sizes}
-        assert seen == {True, False}, f"the sizes show both sides of the trait {trait.name}"
+        for row in rows[:10]:
+            traits = [kernel.traits_of(problem, space.configuration(row)) for problem in problems]
+            if {seen[trait.name] for seen in traits} == {True, False}:
+                break
+        else:
+            pytest.fail(f"no size shows both sides of the trait {trait.name}")

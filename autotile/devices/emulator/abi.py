@@ -1,4 +1,4 @@
-"""The runtime's structures and functions as ctypes sees them: the twin of host/abi.h, state.h, trace.h and runtime.cpp."""
+"""The runtime's structures and functions as ctypes sees them: the twin of abi.h, state.h, trace.h and runtime.cpp."""
 
 from __future__ import annotations
 

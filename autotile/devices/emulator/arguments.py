@@ -1,4 +1,4 @@
-"""Turns the arguments of a launch into what the kernel takes: pointers to buffers, values of exactly the right width."""
+"""Turns the arguments of a launch into what the kernel takes: pointers, and values of exactly the right width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMPY_KINDS = {"i": abi.SIGNED_KIND, "u": abi.UNSIGNED_KIND, "b": abi.UNSIGNED_
 
 @dataclass(frozen=True)
 class PackedArguments:
-    """`pointers` and `buffers` are ctypes arrays; `arrays` are (argument, array); `values` keeps the pointed-to alive."""
+    """`pointers`, `buffers` are ctypes arrays; `arrays` are (argument, array); `values` keeps the pointed-to alive."""
 
     pointers: Any
     buffers: Any

@@ -89,8 +89,8 @@ def bind_shared_arrays(text: str) -> BoundSource:
     """Makes the shared arrays of `text` what the runtime expects; lines keep their numbers.
 
     `__shared__` alone is a macro of the host's header that makes the array static. It gets an empty initialiser,
-    without which compilers guard arrays of classes by a flag (that would lie in shared memory, too). A declaration with a
-    storage class of its own gets another macro, and `extern` arrays are bound to the runtime's arena.
+    without which compilers guard arrays of classes by a flag (that would lie in shared memory, too). A declaration
+    with a storage class of its own gets another macro, and `extern` arrays are bound to the runtime's arena.
     """
     blanked = blank_comments(text)
     edits: list[tuple[int, int, str]] = []

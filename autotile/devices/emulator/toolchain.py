@@ -56,15 +56,16 @@ class HostBuild:
 
 def find_host_compiler() -> HostToolchain:
     """The compiler of AUTOTILE_CXX, else of CXX, else g++, clang++ or c++. Raises ToolchainMissing."""
-    named = [(name, os.environ[name]) for name in ("AUTOTILE_CXX", "CXX") if os.environ.get(name)]
-    for name, command in named[:1]:
-        found = _ask_version(command)
+    named = os.environ.get("AUTOTILE_CXX")
+    if named:
+        found = _ask_version(named)
         if found is None:
             raise ToolchainMissing(
-                f"{name} names {command!r}, which does not run as a C++ compiler. Correct or unset it."
+                f"AUTOTILE_CXX names {named!r}, which does not run as a C++ compiler. Correct or unset it."
             )
         return found
-    for command in ("g++", "clang++", "c++"):
+    # CXX may hold what only make understands, such as "ccache g++": then it is passed over.
+    for command in filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")):
         found = _ask_version(command)
         if found is not None:
             return found
@@ -117,8 +118,9 @@ _TRUE_LINES_GNU = ("-gno-statement-frontiers", "-fno-schedule-insns2")
 
 
 def _kernel_flags(toolchain: HostToolchain, traced: bool) -> tuple[str, ...]:
-    # Vectorised loops and split copies would change the width of the accesses that are counted.
-    flags = [*_COMMON_FLAGS, "-fno-strict-aliasing", "-ffp-contract=fast", *_TRUE_LINES]
+    # An endless loop must stay one, to be reported. Vectorised loops and split copies would change the width of the
+    # accesses that are counted.
+    flags = [*_COMMON_FLAGS, "-fno-strict-aliasing", "-fno-finite-loops", "-ffp-contract=fast", *_TRUE_LINES]
     if _has_fma():
         flags.append("-mfma")
     if toolchain.is_clang:
@@ -188,7 +190,7 @@ def _runtime_folder(toolchain: HostToolchain, cache_dir: Path) -> Path:
             if errors is not None:
                 raise ToolchainMissing(
                     f"{toolchain.version_text} cannot compile the emulator's runtime: {_first_line(errors)}. "
-                    "Install a compiler with C++17 (g++ 9 or clang++ 9 and later), or name one in AUTOTILE_CXX."
+                    "Install a compiler with C++17 (g++ 10 or clang++ 12 and later), or name one in AUTOTILE_CXX."
                 )
         try:
             built.rename(folder)

@@ -1,6 +1,6 @@
 #define T 32
-extern "C" __global__ void matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n,
-                                  int k) {
+extern "C" __global__ void matmul(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
+                                  int m, int n, int k) {
   __shared__ float a_tile[T][T];
   __shared__ float b_tile[T][T];
   int tx = threadIdx.x, ty = threadIdx.y;

@@ -20,8 +20,8 @@
 #define __maxnreg__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// Shared arrays are statics between the fences (fence.cpp). `used`, because the compiler must not conclude that nobody but
-// the kernel writes them: the runtime poisons them.
+// Shared arrays are statics between the fences (fence.cpp). `used`, because the compiler must not conclude that nobody
+// but the kernel writes them: the runtime poisons them.
 #define __shared__ static __attribute__((used, aligned(16)))
 // source.py puts these where __shared__ stands in a declaration that has a storage class of its own.
 #define autotile_shared_static __attribute__((used, aligned(16)))
@@ -50,8 +50,8 @@ struct AutotileKernelIndices {
 };
 static_assert(sizeof(AutotileKernelIndices) == sizeof(AutotileBuiltins), "the runtime writes what the kernel reads");
 
-// const, although the runtime writes them: they never change within a thread, so the compiler may keep them in registers
-// across a barrier.
+// const, although the runtime writes them: they never change within a thread, so the compiler may keep them in
+// registers across a barrier.
 extern "C" const AutotileKernelIndices autotile_builtins;
 #define threadIdx autotile_builtins.thread
 #define blockIdx autotile_builtins.block
@@ -73,7 +73,9 @@ static AUTOTILE_INLINE void __threadfence_system() { autotile_fence(); }
 static AUTOTILE_INLINE void __threadfence_block() { asm volatile("" ::: "memory"); }
 static AUTOTILE_INLINE void __nanosleep(unsigned) {}
 static AUTOTILE_INLINE unsigned __activemask() { return autotile_active_lanes(); }
-static AUTOTILE_INLINE unsigned __ballot_sync(unsigned mask, int p) { return (unsigned)autotile_warp(mask, kBallot, p != 0, 0); }
+static AUTOTILE_INLINE unsigned __ballot_sync(unsigned mask, int p) {
+    return (unsigned)autotile_warp(mask, kBallot, p != 0, 0);
+}
 static AUTOTILE_INLINE int __any_sync(unsigned mask, int p) { return __ballot_sync(mask, p) != 0; }
 static AUTOTILE_INLINE int __all_sync(unsigned mask, int p) { return __ballot_sync(mask, !p) == 0; }
 
@@ -119,23 +121,38 @@ static AUTOTILE_INLINE unsigned autotile_reduce(unsigned mask, unsigned value, u
     return (unsigned)autotile_warp(mask, op, value, 0);
 }
 static AUTOTILE_INLINE unsigned __reduce_add_sync(unsigned m, unsigned v) { return autotile_reduce(m, v, kReduceAdd); }
-static AUTOTILE_INLINE int __reduce_add_sync(unsigned m, int v) { return (int)autotile_reduce(m, (unsigned)v, kReduceAdd); }
-static AUTOTILE_INLINE unsigned __reduce_min_sync(unsigned m, unsigned v) { return autotile_reduce(m, v, kReduceMinUnsigned); }
-static AUTOTILE_INLINE int __reduce_min_sync(unsigned m, int v) { return (int)autotile_reduce(m, (unsigned)v, kReduceMinSigned); }
-static AUTOTILE_INLINE unsigned __reduce_max_sync(unsigned m, unsigned v) { return autotile_reduce(m, v, kReduceMaxUnsigned); }
-static AUTOTILE_INLINE int __reduce_max_sync(unsigned m, int v) { return (int)autotile_reduce(m, (unsigned)v, kReduceMaxSigned); }
+static AUTOTILE_INLINE int __reduce_add_sync(unsigned m, int v) {
+    return (int)autotile_reduce(m, (unsigned)v, kReduceAdd);
+}
+static AUTOTILE_INLINE unsigned __reduce_min_sync(unsigned m, unsigned v) {
+    return autotile_reduce(m, v, kReduceMinUnsigned);
+}
+static AUTOTILE_INLINE int __reduce_min_sync(unsigned m, int v) {
+    return (int)autotile_reduce(m, (unsigned)v, kReduceMinSigned);
+}
+static AUTOTILE_INLINE unsigned __reduce_max_sync(unsigned m, unsigned v) {
+    return autotile_reduce(m, v, kReduceMaxUnsigned);
+}
+static AUTOTILE_INLINE int __reduce_max_sync(unsigned m, int v) {
+    return (int)autotile_reduce(m, (unsigned)v, kReduceMaxSigned);
+}
 static AUTOTILE_INLINE unsigned __reduce_and_sync(unsigned m, unsigned v) { return autotile_reduce(m, v, kReduceAnd); }
 static AUTOTILE_INLINE unsigned __reduce_or_sync(unsigned m, unsigned v) { return autotile_reduce(m, v, kReduceOr); }
 static AUTOTILE_INLINE unsigned __reduce_xor_sync(unsigned m, unsigned v) { return autotile_reduce(m, v, kReduceXor); }
 
-// ------------------------------------------------------------------------------------------ loads and stores with hints
+// ------------------------------------------------------------------------------------------ loads and stores with
+// hints
 
-#define AUTOTILE_LOAD(name) \
-    template <class T>      \
-    AUTOTILE_INLINE T name(const T* p) { return *p; }
-#define AUTOTILE_STORE(name) \
-    template <class T>       \
-    AUTOTILE_INLINE void name(T* p, const T& value) { *p = value; }
+#define AUTOTILE_LOAD(name)              \
+    template <class T>                   \
+    AUTOTILE_INLINE T name(const T* p) { \
+        return *p;                       \
+    }
+#define AUTOTILE_STORE(name)                          \
+    template <class T>                                \
+    AUTOTILE_INLINE void name(T* p, const T& value) { \
+        *p = value;                                   \
+    }
 AUTOTILE_LOAD(__ldg)
 AUTOTILE_LOAD(__ldcs)
 AUTOTILE_LOAD(__ldcg)
@@ -166,20 +183,20 @@ AUTOTILE_INLINE T autotile_atomic(T* p, F next) {
     autotile_atomic_store(p, sizeof(T), bits);
     return old;
 }
-#define AUTOTILE_ATOMIC(name, expression)                                              \
-    template <class T>                                                                 \
-    AUTOTILE_INLINE T name(T* p, typename AutotileSame<T>::type value) {               \
-        return autotile_atomic(p, [&](T old) { return (T)(expression); });             \
-    }                                                                                  \
-    template <class T>                                                                 \
-    AUTOTILE_INLINE T name##_block(T* p, typename AutotileSame<T>::type value) {       \
-        return name(p, value);                                                         \
+#define AUTOTILE_ATOMIC(name, expression)                                        \
+    template <class T>                                                           \
+    AUTOTILE_INLINE T name(T* p, typename AutotileSame<T>::type value) {         \
+        return autotile_atomic(p, [&](T old) { return (T)(expression); });       \
+    }                                                                            \
+    template <class T>                                                           \
+    AUTOTILE_INLINE T name##_block(T* p, typename AutotileSame<T>::type value) { \
+        return name(p, value);                                                   \
     }
 AUTOTILE_ATOMIC(atomicAdd, old + value)
 AUTOTILE_ATOMIC(atomicSub, old - value)
 AUTOTILE_ATOMIC(atomicMin, value < old ? value : old)
 AUTOTILE_ATOMIC(atomicMax, value > old ? value : old)
-AUTOTILE_ATOMIC(atomicAnd, old & value)
+AUTOTILE_ATOMIC(atomicAnd, old& value)
 AUTOTILE_ATOMIC(atomicOr, old | value)
 AUTOTILE_ATOMIC(atomicXor, old ^ value)
 AUTOTILE_ATOMIC(atomicExch, ((void)old, value))
@@ -192,7 +209,8 @@ AUTOTILE_INLINE T atomicCAS(T* p, typename AutotileSame<T>::type expected, typen
 
 #include "cuda_math.h"
 
-// --------------------------------------------------------------------------------------------------- calling the kernel
+// --------------------------------------------------------------------------------------------------- calling the
+// kernel
 
 template <size_t... I>
 struct AutotileIndices {};
@@ -211,10 +229,10 @@ template <class T>
 struct AutotileDescribe<T*> {
     static constexpr uint32_t kind = kPointer;
 };
-#define AUTOTILE_DESCRIBE(T, what)                \
-    template <>                                   \
-    struct AutotileDescribe<T> {                  \
-        static constexpr uint32_t kind = what;    \
+#define AUTOTILE_DESCRIBE(T, what)             \
+    template <>                                \
+    struct AutotileDescribe<T> {               \
+        static constexpr uint32_t kind = what; \
     };
 AUTOTILE_DESCRIBE(bool, kUnsigned)
 AUTOTILE_DESCRIBE(char, kSigned)
@@ -252,7 +270,8 @@ struct AutotileKernel {
         {AutotileDescribe<typename AutotileBare<A>::type>::kind, (uint32_t)sizeof(A)}..., {0, 0}};
 
     template <size_t... I>
-    __attribute__((no_sanitize("thread"))) static void call(void (*kernel)(A...), void** arguments, AutotileIndices<I...>) {
+    __attribute__((no_sanitize("thread"))) static void call(void (*kernel)(A...), void** arguments,
+                                                            AutotileIndices<I...>) {
         kernel(*(typename AutotileBare<A>::type*)arguments[I]...);
         (void)arguments;
     }
@@ -275,11 +294,13 @@ AutotileKernel<A...> autotile_kernel_type(void (*)(A...));
 #endif
 
 // The last line of every translation unit.
-#define AUTOTILE_EMULATE(name)                                                                                         \
-    typedef decltype(autotile_kernel_type(&name)) AutotileEntry;                                                       \
-    extern "C" {                                                                                                       \
-    AUTOTILE_EXPORT extern const uint32_t autotile_instrumented = AUTOTILE_INSTRUMENTED;                               \
-    AUTOTILE_EXPORT extern const uint32_t autotile_parameter_count = AutotileEntry::count;                             \
-    AUTOTILE_EXPORT const AutotileParameter* autotile_parameters() { return AutotileEntry::parameters; }               \
-    __attribute__((no_sanitize("thread"))) void autotile_kernel(void** arguments) { AutotileEntry::call(&name, arguments); } \
+#define AUTOTILE_EMULATE(name)                                                                           \
+    typedef decltype(autotile_kernel_type(&name)) AutotileEntry;                                         \
+    extern "C" {                                                                                         \
+    AUTOTILE_EXPORT extern const uint32_t autotile_instrumented = AUTOTILE_INSTRUMENTED;                 \
+    AUTOTILE_EXPORT extern const uint32_t autotile_parameter_count = AutotileEntry::count;               \
+    AUTOTILE_EXPORT const AutotileParameter* autotile_parameters() { return AutotileEntry::parameters; } \
+    __attribute__((no_sanitize("thread"))) void autotile_kernel(void** arguments) {                      \
+        AutotileEntry::call(&name, arguments);                                                           \
+    }                                                                                                    \
     }

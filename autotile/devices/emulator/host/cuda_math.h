@@ -9,13 +9,13 @@
 #define AUTOTILE_NOEXCEPT noexcept
 #endif
 
-#define AUTOTILE_MATH1(name)                               \
-    extern "C" double name(double) AUTOTILE_NOEXCEPT;      \
-    extern "C" float name##f(float) AUTOTILE_NOEXCEPT;     \
+#define AUTOTILE_MATH1(name)                           \
+    extern "C" double name(double) AUTOTILE_NOEXCEPT;  \
+    extern "C" float name##f(float) AUTOTILE_NOEXCEPT; \
     static AUTOTILE_INLINE float name(float x) { return name##f(x); }
-#define AUTOTILE_MATH2(name)                                       \
-    extern "C" double name(double, double) AUTOTILE_NOEXCEPT;      \
-    extern "C" float name##f(float, float) AUTOTILE_NOEXCEPT;      \
+#define AUTOTILE_MATH2(name)                                  \
+    extern "C" double name(double, double) AUTOTILE_NOEXCEPT; \
+    extern "C" float name##f(float, float) AUTOTILE_NOEXCEPT; \
     static AUTOTILE_INLINE float name(float x, float y) { return name##f(x, y); }
 AUTOTILE_MATH1(sqrt)
 AUTOTILE_MATH1(cbrt)
@@ -80,8 +80,8 @@ static AUTOTILE_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
 #define INT_MIN (-__INT_MAX__ - 1)
 #define UINT_MAX 0xffffffffu
 
-#define AUTOTILE_MINMAX(T)                                              \
-    static AUTOTILE_INLINE T min(T a, T b) { return b < a ? b : a; }    \
+#define AUTOTILE_MINMAX(T)                                           \
+    static AUTOTILE_INLINE T min(T a, T b) { return b < a ? b : a; } \
     static AUTOTILE_INLINE T max(T a, T b) { return a < b ? b : a; }
 AUTOTILE_MINMAX(int)
 AUTOTILE_MINMAX(unsigned)
@@ -108,11 +108,11 @@ static AUTOTILE_INLINE double max(double a, float b) { return fmax(a, (double)b)
 #else
 #define AUTOTILE_ROUNDED(x) asm("" : "+x"(x))
 #endif
-#define AUTOTILE_ALONE(name, T, expression)            \
-    static AUTOTILE_INLINE T name(T a, T b) {          \
-        T result = expression;                         \
-        AUTOTILE_ROUNDED(result);                      \
-        return result;                                 \
+#define AUTOTILE_ALONE(name, T, expression)   \
+    static AUTOTILE_INLINE T name(T a, T b) { \
+        T result = expression;                \
+        AUTOTILE_ROUNDED(result);             \
+        return result;                        \
     }
 AUTOTILE_ALONE(__fadd_rn, float, a + b)
 AUTOTILE_ALONE(__fsub_rn, float, a - b)

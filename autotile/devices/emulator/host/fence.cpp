@@ -1,6 +1,6 @@
-// Compiled three times: the linker lays the .bss of its inputs down in their order, so with one of these objects before and
-// two after the kernel's, every static array of the kernel lies between two symbols, and the arena of the dynamic ones
-// behind it. (A named section would be simpler, but compilers drop the section of statics inside templates.)
+// Compiled three times: the linker lays the .bss of its inputs down in their order, so with one of these objects before
+// and two after the kernel's, every static array of the kernel lies between two symbols, and the arena of the dynamic
+// ones behind it. (A named section would be simpler, but compilers drop the section of statics inside templates.)
 #include "abi.h"
 
 extern "C" {

@@ -1,4 +1,5 @@
-// One CUDA thread is one fiber: a stack of its own and a saved stack pointer. Fibers switch only where the kernel waits.
+// One CUDA thread is one fiber: a stack of its own and a saved stack pointer. Fibers switch only where the kernel
+// waits.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -41,15 +42,18 @@ struct Context {
 extern "C" void autotile_switch(void** save, void* load);
 
 #ifdef __x86_64__
-asm(".text\n.p2align 4\n" AUTOTILE_HIDDEN AUTOTILE_SYMBOL "\n.globl " AUTOTILE_SYMBOL "\n" AUTOTILE_SYMBOL ":\n"
+asm(".text\n.p2align 4\n" AUTOTILE_HIDDEN AUTOTILE_SYMBOL "\n.globl " AUTOTILE_SYMBOL "\n" AUTOTILE_SYMBOL
+    ":\n"
     "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
     "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
     "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
     "  ret\n");
 static constexpr size_t kReturnSlot = 6;
-static constexpr size_t kFrameWords = 8;   // the last word is a return address of zero, which also sets the ABI's alignment
+static constexpr size_t kFrameWords =
+    8;  // the last word is a return address of zero, which also sets the ABI's alignment
 #else
-asm(".text\n.p2align 4\n" AUTOTILE_HIDDEN AUTOTILE_SYMBOL "\n.globl " AUTOTILE_SYMBOL "\n" AUTOTILE_SYMBOL ":\n"
+asm(".text\n.p2align 4\n" AUTOTILE_HIDDEN AUTOTILE_SYMBOL "\n.globl " AUTOTILE_SYMBOL "\n" AUTOTILE_SYMBOL
+    ":\n"
     "  sub sp, sp, #160\n"
     "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n"
     "  stp x25, x26, [sp, #48]\n  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"

@@ -1,39 +1,38 @@
-// The CPU side of a kernel compiled as host C++: linked into the same library, it runs the threads as fibers and watches
-// every access through the callbacks that -fsanitize=thread plants (libtsan itself is not linked).
+// The CPU side of a kernel compiled as host C++: linked into the same library, it runs the threads as fibers and
+// watches every access through the callbacks that -fsanitize=thread plants (libtsan itself is not linked).
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #ifdef __linux__
 #include <elf.h>
 #include <link.h>
-#include <sys/syscall.h>
 #endif
-#include <ucontext.h>
 
+#include "faults.h"
 #include "schedule.h"
 
 // ------------------------------------------------------------------------------- callbacks of the instrumented kernel
 
-#define AUTOTILE_ACCESS(bytes)                                                                                        \
-    void __tsan_read##bytes(void* p) { access((char*)p, bytes, kRead, AUTOTILE_CALLER); }                             \
-    void __tsan_write##bytes(void* p) { access((char*)p, bytes, kWrite, AUTOTILE_CALLER); }                           \
-    void __tsan_volatile_read##bytes(void* p) { access((char*)p, bytes, kRead, AUTOTILE_CALLER); }                    \
-    void __tsan_volatile_write##bytes(void* p) { access((char*)p, bytes, kWrite, AUTOTILE_CALLER); }                  \
-    void __tsan_unaligned_read##bytes(void* p) { access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER); }         \
-    void __tsan_unaligned_write##bytes(void* p) { access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER); }       \
+#define AUTOTILE_ACCESS(bytes)                                                                                         \
+    void __tsan_read##bytes(void* p) { access((char*)p, bytes, kRead, AUTOTILE_CALLER); }                              \
+    void __tsan_write##bytes(void* p) { access((char*)p, bytes, kWrite, AUTOTILE_CALLER); }                            \
+    void __tsan_volatile_read##bytes(void* p) { access((char*)p, bytes, kRead, AUTOTILE_CALLER); }                     \
+    void __tsan_volatile_write##bytes(void* p) { access((char*)p, bytes, kWrite, AUTOTILE_CALLER); }                   \
+    void __tsan_unaligned_read##bytes(void* p) { access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER); }          \
+    void __tsan_unaligned_write##bytes(void* p) { access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER); }        \
     void __tsan_unaligned_volatile_read##bytes(void* p) { access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER); } \
-    void __tsan_unaligned_volatile_write##bytes(void* p) { access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER); } \
-    void __tsan_read_write##bytes(void* p) {                                                                          \
-        access((char*)p, bytes, kRead, AUTOTILE_CALLER);                                                              \
-        access((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                             \
-    }                                                                                                                 \
-    void __tsan_unaligned_read_write##bytes(void* p) {                                                                \
-        access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER);                                                    \
-        access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                   \
+    void __tsan_unaligned_volatile_write##bytes(void* p) {                                                             \
+        access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                    \
+    }                                                                                                                  \
+    void __tsan_read_write##bytes(void* p) {                                                                           \
+        access((char*)p, bytes, kRead, AUTOTILE_CALLER);                                                               \
+        access((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                              \
+    }                                                                                                                  \
+    void __tsan_unaligned_read_write##bytes(void* p) {                                                                 \
+        access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER);                                                     \
+        access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                    \
     }
 
 // The compilers turn plain loops into calls of memcpy and memset; the empty asm keeps these from calling themselves.
@@ -98,7 +97,8 @@ void* __tsan_memmove(void* target, const void* source, size_t bytes) {
 void* __tsan_memset(void* target, int value, size_t bytes) { return memset(target, value, bytes); }
 }
 
-// ---------------------------------------------------------------------------- what the kernel's built-in functions call
+// ---------------------------------------------------------------------------- what the kernel's built-in functions
+// call
 
 extern "C" int autotile_barrier(uint32_t op, int predicate, uint32_t line, uint32_t site) {
     Fiber& fiber = *launch.fiber;
@@ -159,8 +159,10 @@ extern "C" void autotile_copy_async(void* target, const void* source, size_t byt
     copy.target = (char*)target;
     copy.bytes = (uint32_t)bytes, copy.group = fiber.open_group, copy.pc = pc;
     copy.issue_epoch = launch.epoch, copy.issue_warp_epoch = fiber.warp_epoch;
-    if (copied == 16) __builtin_memcpy(copy.words, source, 16);
-    else for (unsigned i = 0; i < copied; i++) ((char*)copy.words)[i] = ((const char*)source)[i];
+    if (copied == 16)
+        __builtin_memcpy(copy.words, source, 16);
+    else
+        for (unsigned i = 0; i < copied; i++) ((char*)copy.words)[i] = ((const char*)source)[i];
     launch.busy = true;
     fiber.copies.push(copy);
     launch.busy = false;
@@ -180,13 +182,13 @@ extern "C" uint16_t autotile_half_from_float(float value) {
     uint32_t bits;
     __builtin_memcpy(&bits, &value, 4);
     uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000) return 0x7fff;                        // NaN, as CUDA gives it
-    if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00);    // 65520 and above round to infinity
-    if (magnitude >= 0x38800000) {                                    // normal: rebias, round 13 bits away
+    if (magnitude > 0x7f800000) return 0x7fff;                      // NaN, as CUDA gives it
+    if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  // 65520 and above round to infinity
+    if (magnitude >= 0x38800000) {                                  // normal: rebias, round 13 bits away
         uint32_t rounded = magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1);
         return (uint16_t)(sign | rounded >> 13);
     }
-    if (magnitude < 0x33000000) return (uint16_t)sign;                // below half of the smallest denormal
+    if (magnitude < 0x33000000) return (uint16_t)sign;  // below half of the smallest denormal
     uint32_t shift = 126 - (magnitude >> 23), mantissa = (magnitude & 0x7fffff) | 0x800000;
     uint32_t kept = mantissa >> shift, rest = mantissa & ((1u << shift) - 1), half = 1u << (shift - 1);
     kept += rest > half || (rest == half && (kept & 1));
@@ -206,117 +208,6 @@ extern "C" float autotile_float_from_half(uint16_t half) {
     float value;
     __builtin_memcpy(&value, &bits, 4);
     return value;
-}
-
-// ----------------------------------------------------------------------------------------------- faults and time limit
-
-static constexpr int kFaultSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-static constexpr size_t kFaultCount = sizeof kFaultSignals / sizeof kFaultSignals[0];
-static struct sigaction old_actions[kFaultCount];
-static pthread_t launch_thread;
-
-static uint32_t interrupted_pc(void* context) {
-#if defined(__linux__) && defined(__x86_64__)
-    return relative((void*)((ucontext_t*)context)->uc_mcontext.gregs[REG_RIP]) + 1;  // + 1: as if a return address
-#elif defined(__linux__) && defined(__aarch64__)
-    return relative((void*)((ucontext_t*)context)->uc_mcontext.pc) + 1;
-#else
-    (void)context;
-    return 0;
-#endif
-}
-
-static void pass_on(int signal_number, siginfo_t* info, void* context) {
-    for (size_t i = 0; i < kFaultCount; i++) {
-        if (kFaultSignals[i] != signal_number) continue;
-        const struct sigaction& old = old_actions[i];
-        if (old.sa_flags & SA_SIGINFO) return old.sa_sigaction(signal_number, info, context);
-        if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN) return old.sa_handler(signal_number);
-    }
-    signal(signal_number, SIG_DFL);  // comes again at once, and ends the process as it would have without us
-}
-
-// Runs on a stack of its own (the fiber's may be full) and leaves it through the scheduler; SA_NODEFER keeps the signal
-// mask as it was.
-static void on_fault(int signal_number, siginfo_t* info, void* context) {
-    if (!launch.fiber || !pthread_equal(pthread_self(), launch_thread)) return pass_on(signal_number, info, context);
-    DiagnosticKind kind = kOutOfBounds;
-    if (stacks.in_guard((const char*)info->si_addr)) kind = kStackOverflow;
-    if (signal_number == SIGFPE) kind = kDivisionByZero;
-    if (signal_number == SIGILL || signal_number == SIGTRAP) kind = kTrap;
-    fault(kind, kRead, interrupted_pc(context), (const char*)info->si_addr, 0);
-}
-
-#ifdef __linux__
-static constexpr uint32_t kPatienceTicks = 4;
-static constexpr long kTickNs = 25 * 1000 * 1000;
-static timer_t timer;
-static bool timer_armed;
-static struct sigaction old_timer_action;
-
-static int timer_signal() { return SIGRTMIN + 11; }
-
-// The accesses poll the flag. Who has not seen it after some ticks computes without any access, and can be left there:
-// such a thread is not inside the runtime.
-static void on_timer(int, siginfo_t*, void* context) {
-    if (!pthread_equal(pthread_self(), launch_thread)) return;
-    launch.overdue_ticks = launch.overdue_ticks + 1;
-    if (launch.overdue_ticks < kPatienceTicks || !launch.fiber || launch.busy) return;
-    report(kTimeout, kLoad, interrupted_pc(context));
-    stop_launch();
-}
-
-static void arm_timer(double limit_s) {
-    struct sigaction action {};
-    action.sa_sigaction = on_timer;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
-    sigaction(timer_signal(), &action, &old_timer_action);
-    struct sigevent event {};
-    event.sigev_notify = SIGEV_THREAD_ID;
-    event.sigev_signo = timer_signal();
-#ifdef sigev_notify_thread_id
-    event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
-#else
-    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
-#endif
-    timer_armed = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0;
-    struct itimerspec when {};
-    when.it_value.tv_sec = (time_t)limit_s;
-    when.it_value.tv_nsec = (long)((limit_s - (double)when.it_value.tv_sec) * 1e9) + 1;
-    when.it_interval.tv_nsec = kTickNs;
-    if (timer_armed) timer_settime(timer, 0, &when, nullptr);
-}
-
-static void disarm_timer() {
-    if (timer_armed) timer_delete(timer);
-    timer_armed = false;
-    sigaction(timer_signal(), &old_timer_action, nullptr);
-}
-#else
-static void arm_timer(double) {}
-static void disarm_timer() {}
-#endif
-
-static constexpr size_t kSignalStackBytes = 64 * 1024;
-static char signal_stack[kSignalStackBytes];
-static stack_t old_signal_stack;
-
-static void catch_faults(double limit_s) {
-    launch_thread = pthread_self();
-    stack_t own{};
-    own.ss_sp = signal_stack, own.ss_size = kSignalStackBytes;
-    sigaltstack(&own, &old_signal_stack);
-    struct sigaction action {};
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    for (size_t i = 0; i < kFaultCount; i++) sigaction(kFaultSignals[i], &action, &old_actions[i]);
-    arm_timer(limit_s);
-}
-
-static void release_faults() {
-    disarm_timer();
-    for (size_t i = 0; i < kFaultCount; i++) sigaction(kFaultSignals[i], &old_actions[i], nullptr);
-    sigaltstack(&old_signal_stack, nullptr);
 }
 
 // ------------------------------------------------------------------------------------------------- the library's face

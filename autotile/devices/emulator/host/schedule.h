@@ -1,5 +1,5 @@
-// Runs a block: warp after warp, each lane until it waits, exits or faults. On one operating-system thread, so that a run
-// is the same each time; `backward` turns the order round, which changes the result of a kernel with a race.
+// Runs a block: warp after warp, each lane until it waits, exits or faults. On one operating-system thread, so that a
+// run is the same each time; `backward` turns the order round, which changes the result of a kernel with a race.
 #pragma once
 #include "memory.h"
 
@@ -36,7 +36,10 @@ static void check_copy(char* target, const char* source, unsigned bytes, unsigne
         if ((uintptr_t)source & (bytes - 1)) fault(kMisaligned, kRead, pc, source, bytes);
         if (launch.level >= kRaces) {
             for (unsigned done = 0; done < copied;) {  // a partial copy reads 1, 2 or 4 bytes at its end
-                unsigned piece = copied == bytes ? bytes : (copied - done) % 4 == 0 ? 4 : (copied - done) % 2 == 0 ? 2 : 1;
+                unsigned piece = copied == bytes            ? bytes
+                                 : (copied - done) % 4 == 0 ? 4
+                                 : (copied - done) % 2 == 0 ? 2
+                                                            : 1;
                 check_global(*buffer, (size_t)(source + done - buffer->begin), piece, kRead, pc);
                 done += piece;
             }
@@ -62,14 +65,22 @@ static void warp_bounds(uint32_t thread, uint32_t& first, uint32_t& last) {
 static uint64_t reduce(uint32_t op, uint64_t a, uint64_t b) {
     uint32_t ua = (uint32_t)a, ub = (uint32_t)b;
     switch (op) {
-        case kReduceAdd: return ua + ub;
-        case kReduceMinSigned: return (int32_t)ua < (int32_t)ub ? ua : ub;
-        case kReduceMaxSigned: return (int32_t)ua > (int32_t)ub ? ua : ub;
-        case kReduceMinUnsigned: return ua < ub ? ua : ub;
-        case kReduceMaxUnsigned: return ua > ub ? ua : ub;
-        case kReduceAnd: return ua & ub;
-        case kReduceOr: return ua | ub;
-        default: return ua ^ ub;
+        case kReduceAdd:
+            return ua + ub;
+        case kReduceMinSigned:
+            return (int32_t)ua < (int32_t)ub ? ua : ub;
+        case kReduceMaxSigned:
+            return (int32_t)ua > (int32_t)ub ? ua : ub;
+        case kReduceMinUnsigned:
+            return ua < ub ? ua : ub;
+        case kReduceMaxUnsigned:
+            return ua > ub ? ua : ub;
+        case kReduceAnd:
+            return ua & ub;
+        case kReduceOr:
+            return ua | ub;
+        default:
+            return ua ^ ub;
     }
 }
 
@@ -77,7 +88,8 @@ static uint64_t warp_result(uint32_t lane, uint32_t first, uint32_t members) {
     Fiber& me = fibers[first + lane];
     uint64_t result = 0;
     switch (me.op) {
-        case kSyncWarp: return 0;
+        case kSyncWarp:
+            return 0;
         case kShuffle:
             if (members >> me.source_lane & 1) return fibers[first + me.source_lane].value;
             launch.thread = first + lane;
@@ -94,7 +106,8 @@ static uint64_t warp_result(uint32_t lane, uint32_t first, uint32_t members) {
             for (uint32_t l = 0; l < kWarpLanes; l++)
                 if ((members >> l & 1) && fibers[first + l].value == me.value) result |= 1u << l;
             return result;
-        default: break;
+        default:
+            break;
     }
     bool any = false;
     for (uint32_t l = 0; l < kWarpLanes; l++) {
@@ -172,7 +185,8 @@ static void report_divergence(uint32_t waiting, uint32_t done, uint32_t first_wa
         }
     }
     // A key of its own for report(), which merges what has the same places.
-    Diagnostic& d = report(kBarrierDivergence, kLoad, 0, 0x80000000u | (a.site << 12) | (done ? 0xfff : b.site & 0xfff));
+    Diagnostic& d =
+        report(kBarrierDivergence, kLoad, 0, 0x80000000u | (a.site << 12) | (done ? 0xfff : b.site & 0xfff));
     d.other_pc = 0;
     d.line = a.line, d.other_line = done ? 0 : b.line;
     d.thread = (int32_t)first_waiting, d.other_thread = (int32_t)odd_one;
@@ -208,8 +222,10 @@ static bool pass_barrier() {
         if (odd_one == kNobody && fiber.site != fibers[first_waiting].site) odd_one = i;
     }
     if (!waiting) return false;
-    if (done) report_divergence(waiting, done, first_waiting, last_done);
-    else if (odd_one != kNobody) report_divergence(waiting, 0, first_waiting, odd_one);
+    if (done)
+        report_divergence(waiting, done, first_waiting, last_done);
+    else if (odd_one != kNobody)
+        report_divergence(waiting, 0, first_waiting, odd_one);
     combine_predicates(waiting);
     for (uint32_t i = 0; i < launch.thread_count; i++) {
         if (fibers[i].state == kAtBarrier) fibers[i].state = kReady;

@@ -75,6 +75,8 @@ struct Diagnostic {
     uint32_t waiting;  // threads at the barrier
 };
 
+enum AccessKind : uint32_t { kRead, kWrite, kAtomic };
+
 enum FiberState : uint8_t { kReady, kAtBarrier, kAtWarp, kDone };
 
 // An asynchronous copy between its issue and its landing.
@@ -103,7 +105,7 @@ struct Launch {
     Fiber* fiber;  // null while the scheduler runs
     uint32_t thread;
     uint32_t thread_count;
-    int64_t block;  // linear
+    int64_t block;   // linear
     uint32_t epoch;  // rises at every barrier and at every block, over the whole launch
     uint32_t block_first_epoch;
     Level level;

@@ -1,4 +1,5 @@
-// Counts what a warp's accesses cost: 32-byte sectors of global memory, wavefronts (passes over the 32 banks) of shared.
+// Counts what a warp's accesses cost: 32-byte sectors of global memory, wavefronts (passes over the 32 banks) of
+// shared.
 #pragma once
 #include "state.h"
 
@@ -33,7 +34,8 @@ static uint32_t find_site(uint64_t pc, bool store, bool shared_space, unsigned b
     for (;; slot = (slot + 1) % (2 * kMaxSites)) {
         if (!site_table[slot]) break;
         const Site& s = sites[site_table[slot] - 1];
-        if (s.pc == pc && s.store == store && s.shared == shared_space && s.bytes == bytes) return site_table[slot] - 1u;
+        if (s.pc == pc && s.store == store && s.shared == shared_space && s.bytes == bytes)
+            return site_table[slot] - 1u;
     }
     if (site_count == kMaxSites) return kMaxSites - 1;
     Site fresh{};
@@ -43,7 +45,8 @@ static uint32_t find_site(uint64_t pc, bool store, bool shared_space, unsigned b
     return site_count++;
 }
 
-static __attribute__((noinline)) void trace_access(uint32_t pc, bool store, bool shared_space, unsigned bytes, uint64_t address) {
+static __attribute__((noinline)) void trace_access(uint32_t pc, bool store, bool shared_space, unsigned bytes,
+                                                   uint64_t address) {
     Array<Logged>& log = lane_logs[launch.thread % kWarpLanes];
     if (log.size >= kMaxLogged) return;
     launch.busy = true;
@@ -169,8 +172,8 @@ static bool lanes_agree(unsigned lane_count) {
     return true;
 }
 
-// Lanes that went different ways: the n-th access of each lane to a site makes one request. Linear in the accesses: they
-// are counted by site and lane, laid out in that order, and read across the lanes.
+// Lanes that went different ways: the n-th access of each lane to a site makes one request. Linear in the accesses:
+// they are counted by site and lane, laid out in that order, and read across the lanes.
 static void count_divergent(unsigned lane_count) {
     static uint32_t counts[kMaxSites][kWarpLanes], starts[kMaxSites][kWarpLanes];
     static Array<uint32_t> touched;

@@ -39,7 +39,9 @@ static AUTOTILE_INLINE __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
 static AUTOTILE_INLINE __nv_bfloat162 __float22bfloat162_rn(float2 v) { return __floats2bfloat162_rn(v.x, v.y); }
 static AUTOTILE_INLINE __nv_bfloat162 __float2bfloat162_rn(float x) { return __floats2bfloat162_rn(x, x); }
 static AUTOTILE_INLINE float2 __bfloat1622float2(__nv_bfloat162 v) { return float2((float)v.x, (float)v.y); }
-static AUTOTILE_INLINE __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return __nv_bfloat162(x, y); }
+static AUTOTILE_INLINE __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) {
+    return __nv_bfloat162(x, y);
+}
 static AUTOTILE_INLINE __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 x) { return __nv_bfloat162(x, x); }
 static AUTOTILE_INLINE __nv_bfloat16 __low2bfloat16(__nv_bfloat162 v) { return v.x; }
 static AUTOTILE_INLINE __nv_bfloat16 __high2bfloat16(__nv_bfloat162 v) { return v.y; }

@@ -1,5 +1,5 @@
-// Asynchronous copies to shared memory. The runtime keeps each one back until a wait covers its group, so that a wait that
-// is missing or too weak shows.
+// Asynchronous copies to shared memory. The runtime keeps each one back until a wait covers its group, so that a wait
+// that is missing or too weak shows.
 #pragma once
 
 static AUTOTILE_INLINE void __pipeline_memcpy_async(void* target, const void* source, size_t bytes, size_t zfill = 0) {

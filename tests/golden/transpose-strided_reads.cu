@@ -1,0 +1,36 @@
+// Transpose: out[c][r] = in[r][c], elements of 4 bytes.
+
+using element = unsigned int;  // moved, never looked into
+
+constexpr int THREADS = 1024;
+constexpr int TILE_ROWS = 32;  // a block moves TILE_ROWS x TILE_COLS elements of `in`
+constexpr int TILE_COLS = 32;
+
+// Each element goes from `in` to `out` in one step. Stores run along rows of `out`: loads are strided.
+template <bool EDGE>
+__device__ __forceinline__ void move(element* __restrict__ out, const element* __restrict__ in, int rows, int cols,
+                                     int rows_left, int cols_left) {
+#pragma unroll
+    for (int step = 0; step < TILE_ROWS * TILE_COLS / THREADS; step++) {
+        const int i = step * THREADS + threadIdx.x;
+        const int r = i % TILE_ROWS, c = i / TILE_ROWS;
+        if (EDGE && (r >= rows_left || c >= cols_left)) continue;
+        out[size_t(c) * rows + r] = in[size_t(r) * cols + c];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+transpose(const element* __restrict__ in, element* __restrict__ out, int rows, int cols) {
+    // Which tile is this block's? Blocks start in the order of their number, so this decides what is in flight together.
+    const int block = blockIdx.x;
+    const int across = (cols - 1) / TILE_COLS + 1;  // tiles in a row of tiles
+    const int row0 = block / across * TILE_ROWS;
+    const int col0 = block % across * TILE_COLS;
+    const int rows_left = rows - row0, cols_left = cols - col0;
+    const bool full = rows_left >= TILE_ROWS && cols_left >= TILE_COLS;  // the same for every thread of the block
+    in += size_t(row0) * cols + col0;
+    out += size_t(col0) * rows + row0;
+
+    if (full) move<false>(out, in, rows, cols, rows_left, cols_left);
+    else move<true>(out, in, rows, cols, rows_left, cols_left);
+}

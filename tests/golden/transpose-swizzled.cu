@@ -1,0 +1,84 @@
+// Transpose: out[c][r] = in[r][c], elements of 4 bytes, 4 a word.
+
+using element = unsigned int;  // moved, never looked into
+using word = uint4;  // what one load or store moves: VECTOR elements
+constexpr int VECTOR = 4;
+
+constexpr int THREADS = 64;
+constexpr int TILE_ROWS = 32;  // a block moves TILE_ROWS x TILE_COLS elements of `in`
+constexpr int TILE_COLS = 32;
+constexpr int PITCH = TILE_COLS;
+
+// A square in a thread's registers: comes as rows of `in`, leaves as rows of `out`.
+struct Square {
+    alignas(sizeof(word)) element rows[VECTOR][VECTOR];
+
+    __device__ __forceinline__ void read(int i, const element* from) {
+        *reinterpret_cast<word*>(rows[i]) = *reinterpret_cast<const word*>(from);
+    }
+    __device__ __forceinline__ void write(int j, element* to) const {
+        alignas(sizeof(word)) element turned[VECTOR];
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) turned[i] = rows[i][j];
+        *reinterpret_cast<word*>(to) = *reinterpret_cast<const word*>(turned);
+    }
+};
+
+// Where column c of row r lies in its row of the tile. Instead of a pad, each row deals its words in an order of its
+// own (exclusive or with the row): down a column, consecutive rows meet different banks, and no byte is lost.
+__device__ __forceinline__ int swizzled(int r, int c) {
+    return (c / VECTOR ^ r / VECTOR % (TILE_COLS / VECTOR)) * VECTOR + c % VECTOR;
+}
+
+// In: a warp reads along rows of `in`, so its loads are coalesced, and stores along rows of the tile.
+template <bool EDGE>
+__device__ __forceinline__ void load(element (*tile)[PITCH], const element* __restrict__ in, int cols, int rows_left,
+                                     int cols_left) {
+#pragma unroll
+    for (int step = 0; step < TILE_ROWS * TILE_COLS / (VECTOR * THREADS); step++) {
+        const int i = (step * THREADS + threadIdx.x) * VECTOR;
+        const int r = i / TILE_COLS, c = i % TILE_COLS;
+        if (EDGE && (r >= rows_left || c >= cols_left)) continue;
+        *reinterpret_cast<word*>(&tile[r][swizzled(r, c)]) = *reinterpret_cast<const word*>(in + size_t(r) * cols + c);
+    }
+}
+
+// Out: a warp reads down columns of the tile and stores along rows of `out`, so its stores are coalesced too.
+template <bool EDGE>
+__device__ __forceinline__ void store(element* __restrict__ out, element (*tile)[PITCH], int rows, int rows_left,
+                                      int cols_left) {
+#pragma unroll
+    for (int step = 0; step < TILE_ROWS * TILE_COLS / (VECTOR * VECTOR * THREADS); step++) {
+        const int i = step * THREADS + threadIdx.x;
+        const int r0 = i % (TILE_ROWS / VECTOR) * VECTOR, c = i / (TILE_ROWS / VECTOR) * VECTOR;
+        if (EDGE && (r0 >= rows_left || c >= cols_left)) continue;
+        Square square;
+#pragma unroll
+        for (int k = 0; k < VECTOR; k++) {
+            const int r = r0 + k;
+            square.read(k, &tile[r][swizzled(r, c)]);
+        }
+#pragma unroll
+        for (int k = 0; k < VECTOR; k++) square.write(k, out + size_t(c + k) * rows + r0);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+transpose(const element* __restrict__ in, element* __restrict__ out, int rows, int cols) {
+    // Which tile is this block's? Blocks start in the order of their number, so this decides what is in flight together.
+    const int block = blockIdx.x;
+    const int across = (cols - 1) / TILE_COLS + 1;  // tiles in a row of tiles
+    const int row0 = block / across * TILE_ROWS;
+    const int col0 = block % across * TILE_COLS;
+    const int rows_left = rows - row0, cols_left = cols - col0;
+    const bool full = rows_left >= TILE_ROWS && cols_left >= TILE_COLS;  // the same for every thread of the block
+    in += size_t(row0) * cols + col0;
+    out += size_t(col0) * rows + row0;
+
+    __shared__ __align__(16) element tile[TILE_ROWS][PITCH];
+    if (full) load<false>(tile, in, cols, rows_left, cols_left);
+    else load<true>(tile, in, cols, rows_left, cols_left);
+    __syncthreads();  // a thread reads what others have stored: the whole tile must be there
+    if (full) store<false>(out, tile, rows, rows_left, cols_left);
+    else store<true>(out, tile, rows, rows_left, cols_left);
+}
