@@ -17,7 +17,7 @@ from autotile.types import Binary, Launch, Source, Target, Value
 
 Values = Mapping[str, Value]
 
-DEFINITION = '''
+DEFINITION = """
 from autotile.kernels import Input, Kernel, LaunchPlan, Output, Parameter, Rule, Size
 
 KERNEL = Kernel(
@@ -46,7 +46,7 @@ KERNEL = Kernel(
     trace_sizes=("width * steps",),
     check_sizes=((1,), (33,), (1000,)),
 )
-'''
+"""
 
 TEMPLATE = """\
 // walk width={{ width }} steps={{ steps }} mode={{ mode }} hint={{ 'true' if hint else 'false' }}
@@ -83,7 +83,7 @@ def write_kernel(root: Path, definition: str = DEFINITION, template: str = TEMPL
 
 def formula(values: Values) -> float:
     """ms; the fastest is width 64, steps 2, mode plain."""
-    slow = {32: 0.2, 64: 0.0, 128: 0.1, 256: 0.3}[int(values["width"])] + 0.05 * abs(int(values["steps"]) - 2)
+    slow = {32: 0.2, 64: 0.0, 128: 0.1, 256: 0.3, 512: 0.4}[int(values["width"])] + 0.05 * abs(int(values["steps"]) - 2)
     return 1.0 + slow + (0.5 if values["mode"] == "staged" else 0.0)
 
 
@@ -142,6 +142,7 @@ class FakeBuilder:
 class FakeDevice:
     """Times by a formula. `on_check(values, n)` may raise, or return a Check that is not ok.
 
+    `poisoned` says what ended the device's context.
     `trials` lists what was checked at the searched size, `proofs` what was checked at others, `timed` what was timed.
     """
 
@@ -156,6 +157,7 @@ class FakeDevice:
         self.info = replace(find_gpu("h200"), **{"name": "Fake GPU", "driver": "1.0", **info})
         self.target = Target("fake", "sm_90")
         self.time_ms, self.on_check = time_ms, on_check
+        self.poisoned: str | None = None
         self.trials: list[Values] = []
         self.proofs: list[Values] = []
         self.timed: list[Values] = []

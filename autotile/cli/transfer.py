@@ -15,7 +15,9 @@ FORMATS = ("json", "csv", "markdown", "cuda")
 @click.command()
 @click.option("--device", "-d", help="Only this device, by its name or a part of it.")
 @click.option("--kernel", "-k", help="Only this kernel.")
-@click.option("--format", "-f", "format_", type=click.Choice(FORMATS), default="json", show_default=True)
+@click.option(
+    "--format", "-f", "format_", type=click.Choice(FORMATS), default="json", show_default=True, help="What to write."
+)
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File, or folder for cuda. Default: stdout.")
 @templates_option
 def export(

@@ -62,6 +62,7 @@ def crown(
             store.append(replace(finalist.record, outcome=error.outcome, message=str(error), measurement=None))
             continue
         proven = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
-        store.save_best(proven)
+        if not store.save_best(proven):
+            listener.note("a faster one is on record for this problem already, and stays the one that is loaded")
         return proven
     return None
