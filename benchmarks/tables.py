@@ -1,7 +1,7 @@
 """Makes the tables of README.md from benchmarks/results/. Figures in the README are never typed.
 
-    python benchmarks/tables.py            rewrite README.md between its markers
-    python benchmarks/tables.py --check    exit 1 if it would change
+python benchmarks/tables.py            rewrite README.md between its markers
+python benchmarks/tables.py --check    exit 1 if it would change
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def winners(job: dict[str, Any]) -> list[str]:
 
 
 def searches(job: dict[str, Any]) -> list[str]:
-    rows = ["| search | trials | outcomes | trials a second | seconds: all, checking, timing, finals | above 48 KiB, right |"]
+    rows = ["| search | trials | outcomes | trials a second | s: all, checking, timing, finals | right above 48 KiB |"]
     rows.append("|---|---|---|---|---|---|")
     for entry in job["searches"]:
         outcomes = ", ".join(f"{count} {word}" for word, count in sorted(entry["outcomes"].items()))
@@ -99,12 +99,13 @@ def rate(entry: dict[str, Any], time_ms: float) -> str:
 def loading(check: dict[str, Any]) -> list[str]:
     kinds = sorted({entry["kind"] for entry in check["checks"]})
     worst = max(entry["error_over_bound"] for entry in check["checks"])
-    return [
+    sentence = (
         f"A new process imported autotile and loaded both winners in {check['import_and_load_s']:.2f} s, then made "
         f"{len(check['checks'])} calls ({', '.join(kinds)}; the tuned size and five others each): "
-        f"{'all right' if check['all_right'] else 'NOT all right'}, the largest error {worst:.2f} of its bound, and nvcc "
-        f"{'was' if check['nvcc_started'] else 'was not'} started."
-    ]
+        f"{'all right' if check['all_right'] else 'NOT all right'}, the largest error {worst:.2f} of its bound, "
+        f"and nvcc {'was' if check['nvcc_started'] else 'was not'} started."
+    )
+    return [sentence]
 
 
 def compilers(report: dict[str, Any]) -> list[str]:

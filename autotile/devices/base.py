@@ -22,6 +22,8 @@ class Workload:
     `arguments` are the kernel's arguments in C order: the name of an input or an output, or a size as an int (passed
     as a 32-bit int). `reference` holds what each output must be, within `bound` (elementwise or one number; 0: equal
     to the last bit). A reference is float64 where the bound is not 0, and of the output's own dtype where it is.
+
+    Raises ValueError for a reference of another shape than its output: nothing is ever broadcast.
     """
 
     arguments: tuple[str | int, ...]
@@ -29,6 +31,12 @@ class Workload:
     outputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
     reference: Mapping[str, Array]
     bound: Mapping[str, Array | float]
+
+    def __post_init__(self) -> None:
+        for name, (shape, _) in self.outputs.items():
+            for what, array in (("reference", self.reference[name]), ("error bound", self.bound[name])):
+                if np.shape(array) != shape and not (what == "error bound" and np.ndim(array) == 0):
+                    raise ValueError(f"output {name!r} has shape {shape}, its {what} {np.shape(array)}")
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ class _Builder:
         total = math.prod(sizes)
         if total >= MOST_CONFIGURATIONS:
             raise ConfigurationError(
-                f"the domains have {total} combinations; {MOST_CONFIGURATIONS} are the most that can be numbered: narrow one"
+                f"the domains have {total} combinations, more than the {MOST_CONFIGURATIONS} that can be numbered: "
+                "narrow some"
             )
         remaining = total
         self._settle(remaining)

@@ -127,6 +127,11 @@ def test_an_unknown_parameter_is_named_with_what_may_be_meant(tmp_path: Path) ->
 SECOND = 'Parameter("each"'
 TEMPLATE_FAULTS: dict[str, tuple[Edits, int, str]] = {
     "an undefined variable": ([("{{ width }}", "{{ widht }}")], 3, "widht"),
+    "an undefined variable in a branch not taken": (
+        [("{{ width }}", "{% if each > 4 %}{{ widht }}{% endif %}")],
+        3,
+        "widht",
+    ),
     "an undefined attribute": ([("{{ width }}", "{{ width.of.block }}")], 3, "of"),
     "an unclosed block": ([("{% endif %}", "")], 5, "endif"),
     "an unknown tag": ([("{% if not whole %}", "{% unless whole %}")], 5, "unless"),

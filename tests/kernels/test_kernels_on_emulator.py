@@ -49,7 +49,10 @@ def workload_of(name: str, dtype: str, sizes: tuple[int, ...]) -> Workload:
 
 
 def sizes_of(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
-    return MATMUL_SIZES if kernel.name == "matmul" else kernel.check_sizes
+    """The odd sizes, and those where a single side is odd: vectors must be given up for any one of them."""
+    odd = MATMUL_SIZES if kernel.name == "matmul" else kernel.check_sizes
+    sides = range(len(kernel.dimensions))
+    return (*odd, *(tuple(65 if side == other else 64 for other in sides) for side in sides))
 
 
 def even(space: Space, count: int) -> list[int]:

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotile.codegen import template_digest
+from autotile.devices.emulator.device import EmulatorDevice
+from autotile.kernels import load_kernel
+from autotile.runtime import notes
+from autotile.types import SCHEMA_VERSION, Identity, Measurement, Record
+
+SMALL = {"block_m": 32, "block_n": 32}
+"""A matmul that the emulator runs in a moment."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "_said", set())
+
+
+@pytest.fixture(autouse=True)
+def _binaries_are_shared(_own_home: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> Path:
+    """One home for all tests of the folder, and for all workers: a kernel is compiled once."""
+    root = tmp_path_factory.getbasetemp()
+    home = (root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root) / "runtime-home"
+    monkeypatch.setenv("AUTOTILE_HOME", str(home))
+    return home
+
+
+@pytest.fixture(scope="session")
+def saved() -> Callable[..., Record]:
+    """The record of a matmul as a search on the emulator would save it; fields of the identity by their own names."""
+    info = EmulatorDevice().info
+
+    def make(m: int = 64, n: int = 48, k: int = 40, dtype: str = "float32", time_ms: float = 1.0, **changes: Any):
+        kernel = load_kernel(changes.pop("kernel", "matmul"))
+        sizes = changes.pop("sizes", {"m": m, "n": n, "k": k})
+        parameters = changes.pop("parameters", SMALL if kernel.name == "matmul" else {})
+        identity = Identity(info.name, info.arch, info.driver, "g++ 1", template_digest(kernel), SCHEMA_VERSION, True)
+        identity = dataclasses.replace(identity, **changes)
+        return Record(
+            kernel.problem(sizes, dtype),
+            kernel.configuration(parameters),
+            identity,
+            "ok",
+            measurement=Measurement(time_ms, time_ms, 0.0, 9, estimated=identity.estimated),
+            created="2025-06-01T12:00:00+00:00",
+        )
+
+    return make
