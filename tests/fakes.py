@@ -154,7 +154,9 @@ class FakeDevice:
         on_check: Callable[[Values, int], Check | None] = lambda values, n: None,
         **info: Any,
     ) -> None:
-        self.info = replace(find_gpu("h200"), **{"name": "Fake GPU", "driver": "1.0", **info})
+        self.info = replace(
+            find_gpu("h200"), **{"name": "Fake GPU", "driver": "1.0", "kind": "cuda", "estimated": False, **info}
+        )
         self.target = Target("fake", "sm_90")
         self.time_ms, self.on_check = time_ms, on_check
         self.poisoned: str | None = None

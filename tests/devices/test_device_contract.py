@@ -266,12 +266,7 @@ def test_inputs_stay_as_they_were(bench: Bench) -> None:
     assert np.array_equal(workload.inputs["in"], before)
 
 
-def test_a_kernel_that_writes_its_input_is_wrong_and_spoils_no_later_check(
-    bench: Bench, request: pytest.FixtureRequest
-) -> None:
-    if bench.device.info.kind == "emulator":
-        reason = "the emulator neither refuses a store to an input nor restores the input afterwards"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_a_kernel_that_writes_its_input_is_wrong_and_spoils_no_later_check(bench: Bench) -> None:
     with bench.device.stage(copy_workload(), bench.comparer) as stage:
         spoiler = bench.copy(f"{RIGHT} if (r == 2 && c == 3) ((element*)in)[r * cols + c] = 77;")
         assert not stage.check(spoiler, COPY_LAUNCH).ok
@@ -341,7 +336,6 @@ def test_static_shared_memory_counts_towards_the_limit(bench: Bench) -> None:
         bench.check(fill_workload(64), program, Launch((1, 1, 1), (64, 1, 1), most - 240))
 
 
-@pytest.mark.xfail(strict=True, reason="the emulator's limit is the H200's, whatever GPU it models")
 @pytest.mark.parametrize("gpu", ["t4", "rtx4090", "a100-80gb"])
 def test_the_emulator_has_the_limit_of_the_gpu_that_it_models(gpu: str, build_home: Path) -> None:
     device = open_device(f"emulator:{gpu}")

@@ -25,7 +25,7 @@ from autotile.types import Configuration, Record
 
 Make = Callable[..., Record]
 EMULATED = "emulated NVIDIA H200"
-GPU = find_gpu("h200")
+GPU = dataclasses.replace(find_gpu("h200"), driver="570", estimated=False)
 
 
 def holding(*records: Record) -> MemoryStore:

@@ -48,7 +48,7 @@ class EmulatorDevice:
     def call(self, program: EmulatedProgram, launch: Launch, arguments: Sequence[Any], stream: Any = None) -> None:
         """Runs with numpy arrays in place; ints are passed as 32-bit ints. Raises LaunchError for a fault."""
         values = [np.int32(value) if isinstance(value, int) else value for value in arguments]
-        report = run(program, launch, values, "check")
+        report = run(program, launch, values, self.info, "check")
         if report.diagnostics:
             raise LaunchError(report.diagnostics[0].message)
 
@@ -105,7 +105,20 @@ class EmulatedStage:
         check = self._judge(report)
         if check.ok:  # the other order of threads, on another poison: a race or an unwritten element shows
             check = self._judge(self._run(program, launch, "check", poison=0xA5, order="backward"))
+        changed = self._restore_inputs()
+        if check.ok and changed:
+            check = Check(check.max_error, 0, f"the kernel wrote to its input {changed!r}")
         return check, counters
+
+    def _restore_inputs(self) -> str:
+        """Gives every input its values back. Returns the name of one that had changed, or an empty text."""
+        changed = ""
+        for name, array in self._inputs.items():
+            given = np.ascontiguousarray(self._workload.inputs[name])
+            if array.tobytes() != given.tobytes():
+                array[...] = given
+                changed = name
+        return changed
 
     def times_ms(self, program: Any, launch: Launch, runs: int) -> tuple[float, ...]:
         """The same estimate `runs` times over, for this very workload."""
@@ -119,7 +132,7 @@ class EmulatedStage:
             array.view(np.uint8).fill(poison)
         arrays = {**self._inputs, **self._outputs}
         arguments = [arrays[a] if isinstance(a, str) else np.int32(a) for a in self._workload.arguments]
-        return run(program, launch, arguments, mode, order)
+        return run(program, launch, arguments, self._device.info, mode, order)
 
     def _judge(self, report: Report) -> Check:
         if report.diagnostics:
@@ -134,14 +147,20 @@ class EmulatedStage:
 
 
 def run(
-    program: EmulatedProgram, launch: Launch, arguments: Sequence[Any], mode: Mode, order: Order = "forward"
+    program: EmulatedProgram,
+    launch: Launch,
+    arguments: Sequence[Any],
+    device: DeviceInfo,
+    mode: Mode,
+    order: Order = "forward",
 ) -> Report:
+    """One launch, within the limits of the modelled GPU. Raises LaunchError for one that it would refuse."""
+    shared = launch.shared_bytes + program.static_shared_bytes
+    if shared > device.shared_bytes_optin:
+        raise LaunchError(
+            f"needs {shared} bytes of shared memory ({launch.shared_bytes} dynamic, "
+            f"{program.static_shared_bytes} static), {device.name} allows {device.shared_bytes_optin}"
+        )
     return program.launch(
-        launch.grid,
-        launch.block,
-        launch.shared_bytes,
-        arguments,
-        mode=mode,
-        order=order,
-        limit_s=LAUNCH_LIMIT_S,
+        launch.grid, launch.block, launch.shared_bytes, arguments, mode=mode, order=order, limit_s=LAUNCH_LIMIT_S
     )
