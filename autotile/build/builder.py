@@ -135,6 +135,16 @@ class Builder:
         return cache_key(source.text, source.entry, self._compiler.flags, self._compiler.version, self.target.arch)
 
 
+def compiler_at_hand(target: Target) -> str | None:
+    """The compiler that would build for a target, if that can be known without starting nvcc; else None."""
+    if target.kind != "host":
+        return None
+    try:
+        return _compiler_for(target, home_dir())[0].version
+    except ToolchainMissing:
+        return None
+
+
 def find_built(source: Source, target: Target, compiler: str, home: Path | None = None) -> Binary | None:
     """What `compiler` (such as `nvcc 13.0.88`) built of a source for a GPU, from the cache alone.
 

@@ -30,14 +30,12 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in given
     try:
         result = autotile.main(args=[a for a in given if a != "--debug"], prog_name="autotile", standalone_mode=False)
-    except click.exceptions.Abort:
+    except click.exceptions.Abort:  # how click passes an interrupt on
+        click.echo("interrupted; what was measured is saved", err=True)
         code = EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        code = EXIT_INTERRUPTED
     except AutotileError as error:
         if debug:
             traceback.print_exc()

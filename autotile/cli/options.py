@@ -46,6 +46,14 @@ def note(message: str) -> None:
     click.echo(message, err=True)
 
 
+def check_json_path(path: str | None) -> None:
+    """Raises click.UsageError now, rather than after minutes of work, where PATH cannot be written."""
+    if path and path != "-" and not Path(path).absolute().parent.is_dir():
+        raise click.UsageError(f"--json {path}: there is no folder {Path(path).absolute().parent}")
+    if path and Path(path).is_dir():
+        raise click.UsageError(f"--json {path}: that is a folder")
+
+
 def write_json(path: str, document: dict[str, Any]) -> None:
     """One object, with its schema version, to a file or to stdout (`-`)."""
     text = json.dumps(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotile.cli.options import device_option, json_option, note, templates_option, write_json
+from autotile.cli.options import check_json_path, device_option, json_option, note, templates_option, write_json
 from autotile.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def search(
     from autotile.devices.select import open_device
     from autotile.spec import load_specs
 
+    check_json_path(json_path)
     flags = {"trials": trials, "time": time_, "sampler": sampler, "seed": seed}
     overrides = [*sets, *(f"search.{key}={value}" for key, value in flags.items() if value is not None)]
     specs = load_specs(config, overrides, templates)
@@ -60,12 +61,12 @@ def search(
     if dry_run:
         return _dry_run(specs, opened, json_path)
     results = _run(specs, opened, fresh, jobs)
+    for result in results:
+        _summary(result, to_stderr=json_path == "-")
     if json_path:
         from autotile.report.documents import search_document
 
         write_json(json_path, search_document(results))
-    for result in results:
-        _summary(result, to_stderr=json_path == "-")
     if any(result.stopped_by == "interrupted" for result in results):
         note("interrupted: every finished trial is saved; run the same command to go on")
         return EXIT_INTERRUPTED

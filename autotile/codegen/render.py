@@ -42,7 +42,9 @@ def render(
 
     Raises KernelError, with the template's file and line, when the template is at fault.
     """
-    template = _checked_template(kernel.folder, kernel.name, _names(kernel), _names_used_elsewhere(kernel))
+    template = _checked_template(
+        kernel.folder, _stamp(kernel.folder), kernel.name, _names(kernel), _names_used_elsewhere(kernel)
+    )
     traits = kernel.traits_of(problem, configuration, alignment)
     values = {
         name: value for name, value in kernel.scope(problem, configuration).items() if not name.startswith("problem.")
@@ -64,16 +66,24 @@ def render(
         )
     except jinja2.TemplateError as error:
         raise KernelError(f"{_place(kernel.folder, error)}: {error.message}") from error
+    except Exception as error:  # Python's own, from an expression in the template: a fault of that file
+        raise KernelError(f"{_place(kernel.folder, error)}: {type(error).__name__}: {error}") from error
     return Source(kernel.name, kernel.entry, text, tuple(traits.items()))
 
 
 def template_digest(kernel: Kernel) -> str:
     """Identity of all that decides a variant's text and launch: the template, what it includes, and kernel.py."""
-    return _template_digest(kernel.folder)
+    return _template_digest(kernel.folder, _stamp(kernel.folder))
+
+
+def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
+    """When the files that a kernel may be made of last changed: an edited template is read anew."""
+    files = [folder / DEFINITION, *folder.rglob("*.j2"), *folder.parent.glob("_*/*.j2")]
+    return tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
 
 
 @lru_cache(maxsize=64)
-def _template_digest(folder: Path) -> str:
+def _template_digest(folder: Path, stamp: tuple[tuple[str, int], ...]) -> str:
     parts = [digest((folder / DEFINITION).read_text(encoding="utf-8"))]
     parts += [digest(text) for _, text in sorted(_sources(folder).items())]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
@@ -129,7 +139,11 @@ def _names_used_elsewhere(kernel: Kernel) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _checked_template(
-    folder: Path, kernel: str, declared: frozenset[str], used_elsewhere: frozenset[str]
+    folder: Path,
+    stamp: tuple[tuple[str, int], ...],
+    kernel: str,
+    declared: frozenset[str],
+    used_elsewhere: frozenset[str],
 ) -> jinja2.Template:
     environment = _environment(folder)
     try:
@@ -160,7 +174,7 @@ def _line_of(folder: Path, name: str) -> str:
     return str(folder / TEMPLATE)
 
 
-def _place(folder: Path, error: jinja2.TemplateError) -> str:
+def _place(folder: Path, error: BaseException) -> str:
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f"{error.filename or folder / TEMPLATE}:{error.lineno}"
     trace = error.__traceback__

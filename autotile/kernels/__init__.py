@@ -1,17 +1,7 @@
 """What a kernel is: its problem, parameters, rules, launch and reference, read from a folder under templates/."""
 
-from autotile.kernels.definition import (
-    Arrays,
-    Derived,
-    Input,
-    Kernel,
-    LaunchPlan,
-    Output,
-    Parameter,
-    Rule,
-    Size,
-    Trait,
-)
+from autotile.kernels.declarations import Derived, Input, LaunchPlan, Output, Parameter, Rule, Size, Trait
+from autotile.kernels.definition import Arrays, Kernel
 from autotile.kernels.loader import kernel_folders, load_kernel
 
 __all__ = [

@@ -12,7 +12,6 @@ Everything that depends on sizes, parameters or the device is an expression (see
 
 from __future__ import annotations
 
-import keyword
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,19 @@ from typing import Any
 
 import numpy as np
 
+from autotile.dtypes import element_type
 from autotile.errors import ConfigurationError, KernelError, UsageError
+from autotile.kernels.declarations import (
+    Argument,
+    Derived,
+    Input,
+    LaunchPlan,
+    Output,
+    Parameter,
+    Rule,
+    Trait,
+    check_value,
+)
 from autotile.kernels.expressions import Expression
 from autotile.suggest import did_you_mean
 from autotile.types import Configuration, Launch, Problem, Value
@@ -31,106 +42,8 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 FRESH_ALIGNMENT = 256
 """Bytes that divide the address of every fresh allocation (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 
-RESERVED = frozenset(
-    "grid block threads shared_bytes static_shared_bytes problem device entry dtype ctype accumulator itemsize "
-    "blockDim blockIdx gridDim threadIdx warpSize float double int char void bool auto const struct".split()
-)
-"""Names that a parameter cannot have: the ones in scope already, CUDA's own, and C++'s."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A tuning parameter: its name, the values it can take, the default and a line that says what it does."""
-
-    name: str
-    values: tuple[Value, ...]
-    default: Value
-    doc: str
-
-    def __post_init__(self) -> None:
-        if not self.name.isidentifier() or keyword.iskeyword(self.name) or self.name in RESERVED:
-            raise KernelError(
-                f"parameter {self.name!r}: not usable as a name (a keyword, reserved, or not an identifier)"
-            )
-        if len({type(value) for value in self.values}) != 1 or not isinstance(self.values[0], (bool, int, str)):
-            raise KernelError(f"parameter {self.name!r}: its values must be all integers, all booleans or all names")
-        if len(set(self.values)) != len(self.values):
-            raise KernelError(f"parameter {self.name!r}: a value is listed twice in {list(self.values)}")
-        if self.default not in self.values:
-            raise KernelError(f"parameter {self.name!r}: the default {self.default!r} is not among {list(self.values)}")
-
-    @property
-    def kind(self) -> type:
-        return type(self.values[0])
-
-
-@dataclass(frozen=True)
-class Derived:
-    """A value worked out from parameters, available to later expressions and to the template."""
-
-    name: str
-    expression: str
-    doc: str = ""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A constraint that every configuration must meet, and what to say to one that does not.
-
-    `{…}` in the message is an expression, filled in for the configuration at hand. `where` is the rule's origin.
-    """
-
-    expression: str
-    message: str
-    where: str = ""
-
-
-@dataclass(frozen=True)
-class Trait:
-    """A yes or no about a problem on which the generated text may depend (say, that rows keep vectors aligned).
-
-    The text depends on sizes through traits alone, so one binary serves every problem that has the same traits.
-    """
-
-    name: str
-    expression: str
-    doc: str
-
-
-@dataclass(frozen=True)
-class Input:
-    """An array that the kernel reads; `shape` names dimensions of the problem; row-major, of the problem's dtype."""
-
-    name: str
-    shape: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Output:
-    """An array that the kernel writes, every element of it."""
-
-    name: str
-    shape: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Size:
-    """A dimension of the problem, passed by value as a 32-bit int."""
-
-    name: str
-
-
-Argument = Input | Output | Size
-
-
-@dataclass(frozen=True)
-class LaunchPlan:
-    """Geometry as expressions. `shared_bytes` (dynamic) has its one home here: template, launch and opt-in read it."""
-
-    grid: tuple[str, ...]
-    block: tuple[str, ...]
-    shared_bytes: str = "0"
-    static_shared_bytes: str = "0"
+ODD_SIDES = (1, 31, 33, 65, 100, 129, 257)
+"""Sides on which a winner proves itself when its kernel names no sizes: below, at and beyond warps and tiles."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +56,7 @@ class Kernel:
     `presets` are named points of the space: the classics that a student may render, run and time.
     `check_sizes` are odd, tiny, tall and deep problems on which a winner must prove itself, in the order of the
     dimensions. `trace_sizes` are expressions over parameters: a problem of one block that does all a large one's
-    interior block does, small enough for the emulator.
+    interior block does, small enough for the emulator. Both have defaults that suit most kernels.
     """
 
     name: str
@@ -225,8 +138,6 @@ class Kernel:
         return Problem(self.name, tuple((name, int(sizes[name])) for name in self.dimensions), chosen)
 
     def problem_scope(self, problem: Problem, alignment: int = FRESH_ALIGNMENT) -> dict[str, Any]:
-        from autotile.dtypes import element_type
-
         scope: dict[str, Any] = {f"problem.{name}": size for name, size in problem.sizes}
         scope["problem.itemsize"] = element_type(problem.dtype).itemsize
         scope["problem.dtype"] = problem.dtype
@@ -255,13 +166,29 @@ class Kernel:
     def outputs(self) -> tuple[Output, ...]:
         return tuple(argument for argument in self.arguments if isinstance(argument, Output))
 
+    @property
+    def proof_problems(self) -> tuple[tuple[int, ...], ...]:
+        """Sizes on which a winner proves itself: `check_sizes`, or mixed odd ones where the kernel names none."""
+        count, sides = len(self.dimensions), len(ODD_SIDES)
+        return self.check_sizes or tuple(
+            tuple(ODD_SIDES[(first + 2 * dimension) % sides] for dimension in range(count)) for first in range(sides)
+        )
+
     def trace_problem(self, problem: Problem, configuration: Mapping[str, Value]) -> Problem:
-        """The problem of one block that the emulator traces; 64 a side where the kernel does not say."""
-        if not self.trace_sizes:
-            return problem.with_sizes(**{name: min(size, 64) for name, size in problem.sizes})
-        scope = self.scope(problem, configuration)
-        sides = [Expression(text, f"kernel {self.name}, trace_sizes").evaluate(scope) for text in self.trace_sizes]
-        return problem.with_sizes(**dict(zip(self.dimensions, (max(1, int(side)) for side in sides), strict=True)))
+        """A problem of one block, or a few, that the emulator traces in place of a large one.
+
+        Where the kernel does not say, sides grow from 64 until the launch has two blocks, so that one is whole.
+        """
+        if self.trace_sizes:
+            scope = self.scope(problem, configuration)
+            sides = [Expression(text, f"kernel {self.name}, trace_sizes").evaluate(scope) for text in self.trace_sizes]
+            return problem.with_sizes(**dict(zip(self.dimensions, (max(1, int(side)) for side in sides), strict=True)))
+        side = 64
+        while True:
+            small = problem.with_sizes(**{name: min(size, side) for name, size in problem.sizes})
+            if small == problem or self.launch_of(small, configuration).blocks > 1:
+                return small
+            side *= 2
 
     # ---- configurations ----------------------------------------------------------------------------------------
 
@@ -316,24 +243,6 @@ class Kernel:
     def at(self, folder: Path) -> Kernel:
         """The same kernel, knowing its folder."""
         return replace(self, folder=folder)
-
-
-def check_value(parameter: Parameter, value: Any) -> Value:
-    """`value` as the parameter's own type. Raises ConfigurationError when it is of another."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, (bool, int, str)) or type(value) is not parameter.kind:
-        wanted = {bool: "true or false", int: "an integer", str: f"one of {', '.join(map(str, parameter.values))}"}
-        raise ConfigurationError(f"parameter {parameter.name} takes {wanted[parameter.kind]}, not {value!r}")
-    if isinstance(value, str) and value not in parameter.values:
-        raise ConfigurationError(
-            f"parameter {parameter.name} has no value {value!r}"
-            f"{did_you_mean(value, [str(known) for known in parameter.values])}; "
-            f"it has {', '.join(map(str, parameter.values))}"
-        )
-    if isinstance(value, int) and not isinstance(value, bool) and not 0 <= value < 2**31:
-        raise ConfigurationError(f"parameter {parameter.name}: {value} is not a non-negative 32-bit integer")
-    return value
 
 
 def _plain(value: Any) -> Any:

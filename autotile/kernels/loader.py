@@ -7,12 +7,14 @@ an underscore hold what templates share.
 from __future__ import annotations
 
 import runpy
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from autotile.assets import templates_dir
-from autotile.errors import AutotileError, KernelError
+from autotile.errors import AutotileError, KernelError, UsageError
 from autotile.kernels.definition import Kernel
+from autotile.kernels.validation import validate
 from autotile.suggest import did_you_mean
 
 TEMPLATE = "kernel.cu.j2"
@@ -40,13 +42,15 @@ def load_kernel(name: str, extra: Sequence[Path] = ()) -> Kernel:
 
 
 def read_folder(folder: Path) -> Kernel:
+    """The kernel that a folder declares. Raises KernelError, with file and line, for whatever is wrong with it."""
     path = folder / DEFINITION
     try:
         namespace = runpy.run_path(str(path), run_name=f"autotile_kernel_{folder.name}")
-    except AutotileError as error:
-        raise KernelError(f"{path}: {error}") from error
     except SyntaxError as error:
         raise KernelError(f"{path}:{error.lineno}: {error.msg}") from error
+    except Exception as error:  # kernel.py is the user's code: whatever it raises is a fault of that file
+        kind = "" if isinstance(error, AutotileError) else f"{type(error).__name__}: "
+        raise KernelError(f"{path}:{_line_in(path, error)}: {kind}{error}") from error
     kernel = namespace.get("KERNEL")
     if not isinstance(kernel, Kernel):
         raise KernelError(f"{path}: it must define KERNEL = Kernel(...)")
@@ -54,4 +58,14 @@ def read_folder(folder: Path) -> Kernel:
         raise KernelError(f"{path}: the kernel is called {kernel.name!r} but its folder {folder.name!r}")
     if not (folder / TEMPLATE).is_file():
         raise KernelError(f"{folder}: {TEMPLATE} is missing")
+    try:
+        validate(kernel)
+    except UsageError as error:
+        raise KernelError(f"{path}: {error}") from error
     return kernel.at(folder)
+
+
+def _line_in(path: Path, error: BaseException) -> int | str:
+    """The last line of the file that the error passed through."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return lines[-1] if lines and lines[-1] is not None else "?"

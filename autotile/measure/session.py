@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -22,7 +22,7 @@ from autotile.kernels import Kernel
 from autotile.measure.timing import TimingPlan, interleaved, measure, physical_floor_ms
 from autotile.measure.variant import Variant, make_variant, require_right
 from autotile.measure.workload import make_workload
-from autotile.types import Binary, Configuration, Measurement, Problem
+from autotile.types import Binary, Measurement, Problem
 
 TIME_SEED = 0
 
@@ -117,13 +117,16 @@ class EstimatedSession:
     def trial(self, variant: Variant, binary: Binary, best_ms: float = math.inf) -> Trial:
         begun = time.perf_counter()
         program = self._device.load(binary)
-        inner = make_variant(self._kernel, self._trace_problem(variant.configuration), variant.configuration)
-        if inner.source.text != variant.source.text:  # the traced problem has other traits: another text, built too
-            program = self._device.load(self._builder.build(inner.source))
+        inner, edges = self._small_problems(variant)
         with self._device.stage(make_workload(self._kernel, inner.problem, TIME_SEED)) as stage:
             check, counters = stage.trace(program, inner.launch)
         require_right(check, f"on {inner.problem.label}: ")
-        worst = max(check.max_error, self._check_edges(variant, program))
+        worst = check.max_error
+        for edge in edges:
+            with self._device.stage(make_workload(self._kernel, edge.problem, TIME_SEED)) as stage:
+                check = stage.check(program, edge.launch)
+            require_right(check, f"on {edge.problem.label}: ")
+            worst = max(worst, check.max_error)
         measured = time.perf_counter()
         measurement = self._device.estimate(
             counters,
@@ -137,21 +140,27 @@ class EstimatedSession:
         )
         return Trial(measurement, worst, measured - begun, time.perf_counter() - measured)
 
-    def _trace_problem(self, configuration: Configuration) -> Problem:
-        return self._kernel.trace_problem(self._problem, configuration)
+    def _small_problems(self, variant: Variant) -> tuple[Variant, list[Variant]]:
+        """The problem to trace, and one whose tiles are cut on every side, both with this variant's very text.
 
-    def _check_edges(self, variant: Variant, program: object) -> float:
-        """The same text on a problem whose tiles are cut on every side."""
-        base = self._trace_problem(variant.configuration)
-        for odd in (1, 3, 2, 4, 8, 16, 32):
-            sizes = {name: size + odd * (2 * i + 1) for i, (name, size) in enumerate(base.sizes)}
-            edge = make_variant(self._kernel, base.with_sizes(**sizes), variant.configuration)
-            if edge.source.text == variant.source.text:
-                with self._device.stage(make_workload(self._kernel, edge.problem, TIME_SEED)) as stage:
-                    check = stage.check(program, edge.launch)
-                require_right(check, f"on {edge.problem.label}: ")
-                return check.max_error
-        return 0.0  # no problem near by has these traits and an edge
+        Traits may forbid the sizes that come to mind first, so sides grow until the text is the same. Where no small
+        problem has it, the variant's own is traced, and has to be small enough.
+        """
+        base = self._kernel.trace_problem(self._problem, variant.configuration)
+        names = list(self._kernel.dimensions)
+        whole = [{}, *({name: 1} for name in reversed(names)), dict.fromkeys(names, 1)]
+        cut = [{name: odd * (2 * i + 1) for i, name in enumerate(names)} for odd in (1, 3, 2, 4, 8, 16, 32)]
+        inner = self._first_like(variant, base, whole) or variant
+        edge = self._first_like(variant, base, cut)
+        return inner, [edge] if edge is not None else []
+
+    def _first_like(self, variant: Variant, base: Problem, growths: Sequence[Mapping[str, int]]) -> Variant | None:
+        for growth in growths:
+            problem = base.with_sizes(**{name: base[name] + more for name, more in growth.items()})
+            small = make_variant(self._kernel, problem, variant.configuration)
+            if small.source.text == variant.source.text:
+                return small
+        return None
 
     def finals(self, contestants: Sequence[tuple[Variant, Binary]]) -> list[Measurement]:
         """An estimate does not change when it is asked for again."""

@@ -56,7 +56,7 @@ def prove(device: Device, builder: Builder, variant: Variant, seeds: tuple[int, 
     """
     worst = 0.0
     dimensions = variant.kernel.dimensions
-    for sizes in variant.kernel.check_sizes:
+    for sizes in variant.kernel.proof_problems:
         problem = variant.problem.with_sizes(**dict(zip(dimensions, sizes, strict=True)))
         other = make_variant(variant.kernel, problem, variant.configuration)
         for seed in seeds:

@@ -37,6 +37,16 @@ class View:
     contiguous: bool
     empty: Callable[[tuple[int, ...]], Any]
     stream: Callable[[], int | None]
+    writeable: bool = True
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the address is a multiple of the element's real size (of one part, for complex numbers)."""
+        return self.address % element_type(self.dtype).numpy.alignment == 0
+
+    def contiguous_copy(self) -> Any:
+        """A fresh C-contiguous array of the same kind with the same values; host arrays alone."""
+        return self.owner.contiguous().clone() if self.kind == "torch" else np.array(self.owner, order="C")
 
     @property
     def nbytes(self) -> int:
@@ -78,9 +88,11 @@ def _none() -> None:
 
 
 def _numpy_view(array: np.ndarray[Any, Any]) -> View:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentTypeError("a masked array; its mask would be ignored: pass array.filled(…)")
     return View(
         array, "numpy", HOST, None, array.ctypes.data, array.shape, name_of(array.dtype), array.flags.c_contiguous,
-        lambda shape: np.empty(shape, array.dtype), _none,
+        lambda shape: np.empty(shape, array.dtype), _none, array.flags.writeable,
     )  # fmt: skip
 
 

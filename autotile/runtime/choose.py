@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from autotile.devices.info import DeviceInfo
-from autotile.errors import NotTuned
+from autotile.errors import NotTuned, UsageError
 from autotile.kernels import Kernel
 from autotile.space import violations
 from autotile.store import RecordStore
@@ -59,9 +59,14 @@ def _serves(kernel: Kernel, problem: Problem, device: DeviceInfo, record: Record
     """True for a right configuration of today's kernel that the device can run and whose time may be trusted here."""
     if record.identity.estimated and not device.estimated:
         return False  # an emulator's estimate is no ground for a choice on a GPU
-    if set(record.configuration) != {parameter.name for parameter in kernel.parameters}:
-        return False  # of a kernel with other parameters
-    return record.problem.dtype == problem.dtype and not violations(kernel, problem, device, record.configuration)
+    if [name for name, _ in record.problem.sizes] != list(kernel.dimensions) or record.problem.dtype != problem.dtype:
+        return False
+    try:
+        if dict(kernel.configuration(record.configuration)) != dict(record.configuration):
+            return False  # the kernel has got a parameter that the record does not know
+        return not violations(kernel, problem, device, record.configuration)
+    except UsageError:  # the kernel has lost a parameter, or one of its names
+        return False
 
 
 def _near(records: Iterable[Record], problem: Problem, device: DeviceInfo) -> list[Record]:
@@ -70,7 +75,7 @@ def _near(records: Iterable[Record], problem: Problem, device: DeviceInfo) -> li
     def distance(record: Record) -> float:
         ours, theirs = dict(problem.sizes), dict(record.problem.sizes)
         if ours.keys() != theirs.keys():
-            return math.inf
+            return math.inf  # of an older kernel.py; it will not be served
         return sum(abs(math.log2(ours[name] / theirs[name])) for name in ours)
 
     return sorted(

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from autotile.build import compiler_at_hand
 from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.devices.select import open_device
+from autotile.dtypes import name_of
 from autotile.errors import NotTuned
 from autotile.kernels import load_kernel
 from autotile.runtime.choose import EXACT, Choice, choose
 from autotile.runtime.notes import warn_once
 from autotile.runtime.tuned import TunedKernel
 from autotile.store import RecordStore, Store
+from autotile.types import Identity
 
 
 def load(
     kernel: str,
     *,
-    dtype: str | None = None,
+    dtype: Any = None,
     device: str = "auto",
     strict: bool = False,
     store: RecordStore | None = None,
@@ -32,13 +36,14 @@ def load(
         matmul = autotile.load("matmul", m=4096, n=4096, k=4096, dtype="float32")
         c = matmul(a, b)
 
-    `sizes` are the kernel's dimensions; `dtype` a name such as "float32" (the kernel's first where left out). What was
+    `sizes` are the kernel's dimensions; `dtype` a name such as "float32" or a
+    numpy dtype (the kernel's first where left out). What was
     not tuned exactly falls back (see `TunedKernel.match`) and says so once; with `strict` it raises NotTuned naming
     the fields that differ. Nothing is compiled when the binary is in the cache.
     Raises UsageError for an unknown kernel, size or dtype and DeviceNotFound for a device that is not there.
     """
     found = load_kernel(kernel, templates)
-    problem = found.problem(sizes, dtype)
+    problem = found.problem(sizes, dtype if dtype is None or isinstance(dtype, str) else name_of(dtype))
     opened = opened_device(device)
     template = template_digest(found)
     choice = choose(found, problem, opened.info, template, store or Store())
@@ -47,12 +52,23 @@ def load(
         if strict:
             raise NotTuned(f"{message}. Tune it with `autotile search`, or load without strict=True")
         warn_once(message, stacklevel=3)
-    elif choice.record is not None and choice.record.identity.driver != opened.info.driver:
-        warn_once(
-            f"{found.name} {problem.label} was tuned under driver {choice.record.identity.driver}; "
-            f"this is {opened.info.driver}. It still runs; tune again to be sure that it is the fastest"
-        )
+    if choice.record is not None:
+        _say_what_changed(f"{found.name} {problem.label}", choice.record.identity, opened)
     return TunedKernel(found, problem, choice, opened)
+
+
+def _say_what_changed(what: str, tuned: Identity, device: Device) -> None:
+    """A driver or compiler of another version runs the kernel as well, but may favour another."""
+    for part, then, now in (
+        ("driver", tuned.driver, device.info.driver),
+        ("compiler", tuned.compiler, compiler_at_hand(device.target)),
+    ):
+        if now is not None and then != now and tuned.device == device.info.name:
+            warn_once(
+                f"{what} was tuned with the {part} {then}; here it is {now}. It still runs; tune again to be sure that "
+                "it is the fastest",
+                stacklevel=4,
+            )
 
 
 @lru_cache(maxsize=16)

@@ -17,6 +17,7 @@ from autotile.kernels.definition import FRESH_ALIGNMENT
 from autotile.measure.variant import make_variant
 from autotile.runtime.arrays import CUDA, HOST, View, view_of
 from autotile.runtime.choose import Choice
+from autotile.runtime.notes import warn_once
 from autotile.space import violations
 from autotile.types import Binary, Configuration, Launch, Problem, Record, Source
 
@@ -105,14 +106,11 @@ class TunedKernel:
             )
         if view.place == CUDA and self._device.info.kind != "cuda":
             raise ArgumentTypeError(f"{name} lies on a GPU, but the kernel was loaded for the emulator")
-        if not view.contiguous:
-            if view.place == CUDA:
-                raise ArgumentValueError(f"{name} is not C-contiguous; pass a contiguous copy of it")
-            copy = np.ascontiguousarray(view.numpy())
-            view = view if view.kind == "torch" else view_of(copy, name)
-            if view.kind == "torch":
-                view = view_of(view.owner.contiguous(), name)
-        return view
+        if view.contiguous and view.aligned:
+            return view
+        if view.place == CUDA:
+            raise ArgumentValueError(f"{name} is not C-contiguous; pass a contiguous copy of it")
+        return view_of(view.contiguous_copy(), name)
 
     def _sizes(self, views: Sequence[View]) -> dict[str, int]:
         """The problem's sizes, from the shapes. Raises ArgumentValueError when these do not fit together."""
@@ -158,6 +156,10 @@ class TunedKernel:
             raise ArgumentValueError(f"out has shape {view.shape}, it must be {shape}")
         if not view.contiguous:
             raise ArgumentValueError("out is not C-contiguous; the kernel writes rows without gaps")
+        if not view.aligned:
+            raise ArgumentValueError("out begins inside an element: its address is not aligned to its dtype")
+        if not view.writeable:
+            raise ArgumentValueError("out is read-only")
         for other, name in zip(views, self._kernel.inputs, strict=True):
             if view.address < other.address + other.nbytes and other.address < view.address + view.nbytes:
                 raise ArgumentValueError(
@@ -225,6 +227,12 @@ class TunedKernel:
             if built is not None:
                 return built
         with Builder(self._device.target, jobs=1) as builder:
+            tuned_with = self.record.identity.compiler if self.record is not None else builder.compiler
+            if tuned_with != builder.compiler:
+                warn_once(
+                    f"{self._kernel.name} {self._problem.label} was tuned with the compiler {tuned_with}, whose binary "
+                    f"is not in the cache; it is built with {builder.compiler}"
+                )
             return builder.build(source)
 
     def _fill_empty(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:

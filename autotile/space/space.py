@@ -18,7 +18,7 @@ import numpy as np
 from autotile.devices.info import DeviceInfo
 from autotile.errors import ConfigurationError
 from autotile.kernels import Kernel, Rule
-from autotile.kernels.definition import Parameter
+from autotile.kernels.declarations import Parameter
 from autotile.kernels.expressions import Expression
 from autotile.space.rules import BoundRule, bind_rules
 from autotile.types import Configuration, Problem, Value

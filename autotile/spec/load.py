@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from autotile.assets import config_path, configs_dir
 from autotile.errors import ConfigurationError, SpecError, UsageError
 from autotile.kernels import Kernel, Rule, load_kernel
-from autotile.kernels.definition import check_value
+from autotile.kernels.declarations import check_value
 from autotile.kernels.expressions import Expression
 from autotile.spec.model import SAMPLERS, SearchOptions, Spec
 from autotile.spec.yaml_reader import Node, read_documents, read_value

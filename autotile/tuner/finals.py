@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from autotile.build import Builder
-from autotile.devices.base import Device
 from autotile.errors import VariantError
 from autotile.measure import Session, Variant, prove
-from autotile.store import RecordStore
-from autotile.tuner.result import Listener
+from autotile.tuner.workshop import Workshop
 from autotile.types import Binary, Record
 
 FINALISTS = 5
@@ -37,32 +35,39 @@ def distinct_best(records: Iterable[Record], count: int = FINALISTS) -> list[Rec
 def crown(
     finalists: Sequence[Finalist],
     session: Session,
-    device: Device,
-    builder: Builder,
-    store: RecordStore,
-    listener: Listener,
+    workshop: Workshop,
+    outdated: Callable[[Record], bool],
     retime: bool = True,
-) -> Record | None:
-    """Saves the fastest finalist that holds, and returns its record; None when none does.
+) -> tuple[Record | None, list[Record]]:
+    """Saves the fastest finalist that holds. Returns its record (None when none does), and those that failed.
 
-    A race's winner is flattered by noise: what counts, and is kept, is the time of the finals.
+    A race's winner is flattered by noise: what counts, and is kept, is the time of the finals. A saved best that is
+    `outdated` gives way even to a slower one.
     """
-    listener.finals(len(finalists))
+    workshop.listener.finals(len(finalists))
     timed = list(finalists)
     if retime and timed:
         measurements = session.finals([(f.variant, f.binary) for f in finalists])
         timed = [
             replace(f, record=replace(f.record, measurement=m)) for f, m in zip(finalists, measurements, strict=True)
         ]
+    failed: list[Record] = []
     for finalist in sorted(timed, key=lambda f: f.record.time_ms):
         try:
-            worst = prove(device, builder, finalist.variant)
+            worst = prove(workshop.device, workshop.builder, finalist.variant)
         except VariantError as error:
-            listener.note(f"the finalist {finalist.record.configuration.label} failed its proof: {error}")
-            store.append(replace(finalist.record, outcome=error.outcome, message=str(error), measurement=None))
+            workshop.listener.note(f"the finalist {finalist.record.configuration.label} failed its proof: {error}")
+            failed.append(replace(finalist.record, outcome=error.outcome, message=str(error), measurement=None))
+            workshop.store.append(failed[-1])
             continue
         proven = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
-        if not store.save_best(proven):
-            listener.note("a faster one is on record for this problem already, and stays the one that is loaded")
-        return proven
-    return None
+        if not workshop.store.save_best(proven, over=partial(_wins, proven, outdated)):
+            workshop.listener.note(
+                "a faster one is on record for this problem already, and stays the one that is loaded"
+            )
+        return proven, failed
+    return None, failed
+
+
+def _wins(record: Record, outdated: Callable[[Record], bool], stored: Record) -> bool:
+    return outdated(stored) or record.identity != stored.identity or record.time_ms < stored.time_ms

@@ -29,7 +29,8 @@ class SearchResult:
     """The end of one problem's search.
 
     `records` holds all distinct trials, those found on record first; `new_trials` counts the ones of this run.
-    `stopped_by` is trials, time, exhausted, points, interrupted or device_lost. `best` is proven and saved, or None.
+    `stopped_by` is trials, time, exhausted, points, interrupted or device_lost. `best` is proven, and saved unless a
+    faster one was saved before; None when nothing held.
     """
 
     kernel: Kernel

@@ -22,6 +22,7 @@ from autotile.store import RecordStore
 from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
 from autotile.tuner.strategy import Strategy
+from autotile.tuner.workshop import Workshop
 from autotile.types import OK, SCHEMA_VERSION, Binary, Configuration, Identity, Problem, Record
 
 
@@ -37,9 +38,10 @@ def search(
 
     An interrupt (Ctrl-C) ends the run after its best so far is saved; the last result says `interrupted`.
     """
+    workshop = Workshop(device, builder, store, listener or Silent(), fresh)
     results = []
     for problem in spec.problems:
-        results.append(_Search(spec, problem, device, builder, store, fresh, listener or Silent()).run())
+        results.append(_Search(spec, problem, workshop).run())
         if results[-1].cut_short:
             break
     return results
@@ -67,23 +69,15 @@ class _Clock:
 class _Search:
     """One problem's search. State lives here; each method is one of its steps."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        problem: Problem,
-        device: Device,
-        builder: Builder,
-        store: RecordStore,
-        fresh: bool,
-        listener: Listener,
-    ) -> None:
-        self.spec, self.kernel, self.problem = spec, spec.kernel, problem
-        self.device, self.builder, self.store, self.listener = device, builder, store, listener
+    def __init__(self, spec: Spec, problem: Problem, workshop: Workshop) -> None:
+        self.spec, self.kernel, self.problem, self.workshop = spec, spec.kernel, problem, workshop
+        self.device, self.builder = workshop.device, workshop.builder
+        self.store, self.listener = workshop.store, workshop.listener
         self.clock = _Clock()
-        self.identity = identity_of(device, builder, template_digest(spec.kernel))
+        self.identity = identity_of(self.device, self.builder, template_digest(spec.kernel))
         self.space = self._space()
         self.points = {name: self._row_of_point(name, point) for name, point in spec.points.items()}
-        known = {} if fresh else self._known()
+        known = {} if workshop.fresh else self._known()
         if self.points:
             known = {row: record for row, record in known.items() if row in set(self.points.values())}
         self.records: dict[int, Record] = known
@@ -198,7 +192,7 @@ class _Search:
                         break
                     self._start(pending)
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
+                for future in [f for f in pending if f in done]:  # in the order of asking, so that seeds repeat
                     self._finish(session, future, *pending.pop(future))
                     if self.device.poisoned:
                         return "device_lost"
@@ -292,9 +286,17 @@ class _Search:
         begun = time.perf_counter()
         best = distinct_best(self.records.values(), 1 if interrupted else FINALISTS)
         finalists = [Finalist(record, *self._built(record)) for record in best]
-        winner = crown(finalists, session, self.device, self.builder, self.store, self.listener, retime=not interrupted)
+        winner, failed = crown(finalists, session, self.workshop, self._measured_anew, retime=not interrupted)
+        for record in failed:
+            row = self.space.row_of(record.configuration)
+            assert row is not None, "a finalist outside the space"
+            self.records[row] = record
         self.clock.finals_s += time.perf_counter() - begun
         return winner
+
+    def _measured_anew(self, stored: Record) -> bool:
+        """With `fresh`, a saved best whose configuration this run has measured again says nothing any more."""
+        return self.workshop.fresh and self.space.row_of(stored.configuration) in self.records
 
     def _built(self, record: Record) -> tuple[Variant, Binary]:
         """The variant of a record; of an earlier run's, from the cache or built again."""

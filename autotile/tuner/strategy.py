@@ -64,9 +64,7 @@ class FeasibleSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        row = self._choose(study, trial)
-        self.take(row)
-        return dict(self._space.configuration(row))
+        return dict(self._space.configuration(self._choose(study, trial)))
 
     def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution) -> Any:
         raise AssertionError(f"{name} was asked for outside the space")
@@ -132,6 +130,7 @@ class Strategy:
         trial = self._study.ask(self._sampler.distributions)
         row = self._space.row_of(trial.params)
         assert row is not None, "the sampler chose outside the space"
+        self._sampler.take(row)  # Optuna asks no sampler where every parameter has one value
         return trial, row
 
     def tell(self, trial: Trial, record: Record) -> None:

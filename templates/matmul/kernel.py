@@ -78,7 +78,7 @@ KERNEL = Kernel(
         Parameter("pad_b", (0, 4), 0, "elements after each row of B's tile"),
         Parameter("vector", (1, 2, 4), 2, "elements that one load or store of global memory moves"),
         Parameter("stages", (1, 2, 3, 4), 1, "tiles in flight: 1 with two barriers a step, more in a ring with one"),
-        Parameter("unroll", (8, 16, 32), 8, "steps of the innermost loop along k that the compiler unrolls"),
+        Parameter("unroll", (2, 4, 8, 16, 32), 8, "steps of the innermost loop along k that the compiler unrolls"),
         Parameter("min_blocks", (1, 2), 1, "blocks that must fit a multiprocessor: bounds a thread's registers"),
         Parameter("group", (1, 8), 1, "rows of tiles that are walked together, for the L2 cache"),
     ),
@@ -152,6 +152,10 @@ KERNEL = Kernel(
             "staging == 'none' or unroll <= block_k",
             "unrolling {unroll} steps of a tile that has only block_k = {block_k}",
         ),
+        Rule(
+            "staging == 'none' or textbook or unroll >= 8",
+            "a register tile hides its reads behind 8 unrolled steps or more, not {unroll}",
+        ),
         # Shapes.
         Rule(
             "word_bytes <= 16",
@@ -209,8 +213,8 @@ KERNEL = Kernel(
             "about {registers} registers a thread, of {device.max_registers_per_thread}",
         ),
         Rule(
-            "min_blocks * threads <= 2048",
-            "{min_blocks} blocks of {threads} threads: no multiprocessor holds more than 2048 threads",
+            "min_blocks * threads <= device.max_threads_per_sm",
+            "{min_blocks} blocks of {threads} threads do not fit the {device.max_threads_per_sm} of a multiprocessor",
         ),
         Rule(
             "min_blocks * threads * least_registers <= device.registers_per_sm",
@@ -243,7 +247,7 @@ KERNEL = Kernel(
             "pad_a": 0,
             "pad_b": 0,
             "vector": 1,
-            "min_blocks": 2,
+            "unroll": 4,
         },
         "tile32": {
             "staging": "static",
@@ -257,8 +261,7 @@ KERNEL = Kernel(
             "pad_a": 0,
             "pad_b": 0,
             "vector": 1,
-            "unroll": 32,
-            "min_blocks": 2,
+            "unroll": 2,
         },
     },
     reference=reference,

@@ -110,5 +110,16 @@ KERNEL = Kernel(
     flops="0",
     bytes="2 * problem.rows * problem.cols * problem.itemsize",
     trace_sizes=("tile_rows", "tile_cols"),
-    check_sizes=((1, 1), (1, 37), (53, 1), (31, 65), (64, 64), (100, 260), (257, 129), (130, 515)),
+    check_sizes=(
+        (1, 1),
+        (1, 37),
+        (53, 1),
+        (31, 65),
+        (64, 64),
+        (100, 260),
+        (128, 257),
+        (257, 128),
+        (257, 129),
+        (130, 515),
+    ),
 )

@@ -527,7 +527,6 @@ def test_a_search_and_the_same_again(run: Any, config: Path, kernels: Path, tmp_
     assert "emulated NVIDIA H200" in run("list", "--templates", kernels).out
 
 
-@pytest.mark.xfail(strict=True, reason="found out after the search, whose summary is then not shown")
 def test_a_json_path_that_cannot_be_written(run: Any, config: Path, kernels: Path, home: Path) -> None:
     command = ["search", config, "--device", "emulator", "--templates", kernels, "--json", "/nowhere/x.json"]
     ran = run(*command, "--set", "parameters.width=[32]", "--trials", 1)
@@ -595,7 +594,6 @@ def test_an_interrupt(home: Path) -> None:
     assert f"{kept} trials on record ({kept} ok); 0 new" in again.out
 
 
-@pytest.mark.xfail(strict=True, reason="click turns the interrupt into Abort, which says nothing")
 def test_an_interrupt_anywhere_says_so(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from autotile.devices import select
 

@@ -7,7 +7,7 @@ constexpr int BLOCK_M = 32;  // a block computes BLOCK_M x BLOCK_N elements of C
 constexpr int BLOCK_N = 32;
 constexpr int BLOCK_K = 32;  // ... in steps of BLOCK_K along k; all equal: a thread loads one element a tile
 
-extern "C" __global__ void __launch_bounds__(BLOCK_M * BLOCK_N, 2)
+extern "C" __global__ void __launch_bounds__(BLOCK_M * BLOCK_N, 1)
 matmul(const element* __restrict__ a, const element* __restrict__ b, element* __restrict__ c, int m, int n, int k) {
     __shared__ __align__(16) element As[BLOCK_M][BLOCK_K];
     __shared__ __align__(16) element Bs[BLOCK_K][BLOCK_N];
@@ -28,7 +28,7 @@ matmul(const element* __restrict__ a, const element* __restrict__ b, element* __
         Bs[ty][tx] = ty < k_left && tx < n_left ? b[size_t(ty) * n + tx] : element(0);
         __syncthreads();  // the tiles are whole before anyone reads them
 
-#pragma unroll 32
+#pragma unroll 2
         for (int kk = 0; kk < BLOCK_K; kk++) sum += accumulator(As[ty][kk]) * accumulator(Bs[kk][tx]);
         __syncthreads();  // all have read them before anyone overwrites them
 

@@ -150,9 +150,6 @@ def test_a_fault_of_the_template_has_file_and_line(fault: str, tmp_path: Path) -
     assert says in str(refused.value)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ZeroDivisionError, reason="Python's own errors in a template keep their traceback"
-)
 def test_an_error_of_python_in_the_template_has_file_and_line(tmp_path: Path) -> None:
     kernel = load_kernel("vector_copy", [folder(tmp_path, template=[("{{ width }}", "{{ width // 0 }}")])])
     with pytest.raises(KernelError, match=rf"{TEMPLATE}:3: "):
@@ -185,13 +182,13 @@ def test_a_parameter_that_changes_nothing_is_an_error(edits: Edits, tmp_path: Pa
     ids=["launch", "derived", "rule", "trait"],
 )
 def test_an_unknown_name_in_an_expression_is_named(edits: Edits, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"unknown name '(problem\.m|widht|spam)'.* known: .*width"):
+    with pytest.raises(UsageError, match=rf"{DEFINITION}: .*unknown name '(problem\.m|widht|spam)' \(did you mean"):
         use(load_kernel("vector_copy", [folder(tmp_path, edits)]))
 
 
 def test_a_preset_is_checked_when_it_is_read(tmp_path: Path) -> None:
     edits = [('flops="0"', 'flops="0", presets={"wide": {"widht": 96}}')]
-    with pytest.raises(KernelError, match=rf"{DEFINITION}: .*widht.*did you mean 'width'"):
+    with pytest.raises(KernelError, match=rf"{DEFINITION}:\d+: .*widht.*did you mean 'width'"):
         load_kernel("vector_copy", [folder(tmp_path, edits)])
 
 
@@ -199,7 +196,7 @@ def test_two_things_of_one_name_are_an_error(tmp_path: Path) -> None:
     for number, edit in enumerate([('Derived("span"', 'Derived("each"'), ('Trait("whole"', 'Trait("span"')]):
         root = tmp_path / str(number)
         root.mkdir()
-        with pytest.raises(KernelError, match=rf"{DEFINITION}: .*declared twice"):
+        with pytest.raises(KernelError, match=rf"{DEFINITION}:\d+: .*declared twice"):
             load_kernel("vector_copy", [folder(root, [edit])])
 
 
@@ -216,9 +213,6 @@ def test_a_syntax_error_of_kernel_py_has_its_line(tmp_path: Path) -> None:
         ('bytes="2 * problem.n * problem.itemsize",', ""),
     ],
     ids=["ImportError", "NameError", "TypeError"],
-)
-@pytest.mark.xfail(
-    strict=True, raises=(ImportError, NameError, TypeError), reason="kernel.py's own errors pass through"
 )
 def test_an_exception_of_kernel_py_has_its_line(edit: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(KernelError, match=rf"{DEFINITION}:\d+: "):
@@ -291,12 +285,7 @@ def test_reference_and_bound_have_the_outputs_shape(name: str, dtype: str) -> No
 # ---- a new kernel ---------------------------------------------------------------------------------------------------
 
 
-OTHER_TRAITS = "the emulator checks edges with the program of the traced problem, whose text may be another"
-
-
-@pytest.mark.parametrize(
-    "n", [76_800, pytest.param(100_001, marks=pytest.mark.xfail(strict=True, reason=OTHER_TRAITS))]
-)
+@pytest.mark.parametrize("n", [76_800, 100_001])
 def test_a_new_folder_is_searched_with_no_other_edit(tmp_path: Path, build_home: Path, n: int) -> None:
     kernel = load_kernel("vector_copy", [folder(tmp_path)])
     device, store = EmulatorDevice(), MemoryStore()
@@ -329,7 +318,6 @@ def test_a_new_folder_that_is_wrong_saves_nothing(tmp_path: Path, build_home: Pa
     assert store.best("vector_copy", problem, device.info.name) is None
 
 
-@pytest.mark.xfail(strict=True, reason="without trace_sizes a block may be larger than what the emulator runs of it")
 def test_a_wrong_folder_without_sizes_of_its_own_saves_nothing(tmp_path: Path, build_home: Path) -> None:
     wrong = [("out[i] = in[i];", "if (threadIdx.x < 90) out[i] = in[i];")]
     sizes = [("    check_sizes=((1,), (37,), (1000,)),\n", ""), ('    trace_sizes=("span",),\n', "")]

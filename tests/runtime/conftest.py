@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from autotile.build import compiler_at_hand
 from autotile.codegen import template_digest
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.kernels import load_kernel
@@ -35,13 +36,14 @@ def _binaries_are_shared(_own_home: None, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def saved() -> Callable[..., Record]:
     """The record of a matmul as a search on the emulator would save it; fields of the identity by their own names."""
-    info = EmulatorDevice().info
+    device = EmulatorDevice()
+    info, compiler = device.info, compiler_at_hand(device.target) or "none"
 
     def make(m: int = 64, n: int = 48, k: int = 40, dtype: str = "float32", time_ms: float = 1.0, **changes: Any):
         kernel = load_kernel(changes.pop("kernel", "matmul"))
         sizes = changes.pop("sizes", {"m": m, "n": n, "k": k})
         parameters = changes.pop("parameters", SMALL if kernel.name == "matmul" else {})
-        identity = Identity(info.name, info.arch, info.driver, "g++ 1", template_digest(kernel), SCHEMA_VERSION, True)
+        identity = Identity(info.name, info.arch, info.driver, compiler, template_digest(kernel), SCHEMA_VERSION, True)
         identity = dataclasses.replace(identity, **changes)
         return Record(
             kernel.problem(sizes, dtype),

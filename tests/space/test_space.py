@@ -93,18 +93,18 @@ def test_counts_by_rule_are_those_of_the_first_rule_that_rejects() -> None:
     single = build_space(toy(rules=()), problem, H200)
     by_rule = Counter({rejection.rule: rejection.count for rejection in space.rejections})
     assert sum(by_rule.values()) == space.total - len(space)
-    assert by_rule["threads <= device.max_threads_per_block"] == single.total - len(single) - by_rule[
-        "static_shared_bytes + shared_bytes <= device.shared_bytes_optin"
-    ] or by_rule
+    assert (
+        by_rule["threads <= device.max_threads_per_block"]
+        == single.total - len(single) - by_rule["static_shared_bytes + shared_bytes <= device.shared_bytes_optin"]
+        or by_rule
+    )
 
 
 def test_too_much_shared_memory_is_named_with_both_numbers() -> None:
     kernel = toy()
     problem = kernel.problem({"n": 64})
     big = kernel.configuration({"x": 64, "y": 1, "mode": "tile"})
-    assert violations(kernel, problem, H200, big) == (
-        "needs 262144 bytes of shared memory, NVIDIA H200 allows 232448",
-    )
+    assert violations(kernel, problem, H200, big) == ("needs 262144 bytes of shared memory, NVIDIA H200 allows 232448",)
     fits = kernel.configuration({"x": 8, "y": 3, "mode": "tile"})
     assert violations(kernel, problem, H200, fits) == ()  # 96 KiB: beyond 48, within the opt-in
     assert violations(kernel, problem, find_gpu("t4"), fits) == (

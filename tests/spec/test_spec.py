@@ -46,7 +46,10 @@ def test_shipped_configs_load_by_their_bare_names(file: Path) -> None:
 
 BAD = {
     "unknown key": (GOOD + "tunner: 1\n", r"s\.yaml:9:1: unknown key 'tunner'"),
-    "close key": (GOOD.replace("problems:", "problem:"), r"s\.yaml:2:1: unknown key 'problem'.*did you mean 'problems'"),
+    "close key": (
+        GOOD.replace("problems:", "problem:"),
+        r"s\.yaml:2:1: unknown key 'problem'.*did you mean 'problems'",
+    ),
     "key twice": (GOOD + "kernel: matmul\n", r"s\.yaml:9:1: 'kernel' stands twice, first in line 1"),
     "tab": ("kernel: transpose\nproblems:\n\t- {rows: 1, cols: 1}\n", r"s\.yaml:3:1: .*tab"),
     "empty": ("", r"s\.yaml:1: the file is empty"),
@@ -64,22 +67,37 @@ BAD = {
     "unknown dimension": (GOOD.replace("cols: 32", "colums: 32"), r"s\.yaml:3:16: unknown key 'colums'"),
     "unknown dtype": (GOOD.replace("int8", "int9"), r"s\.yaml:3:5: .*no dtype 'int9' \(did you mean"),
     "unknown parameter": (GOOD.replace("tile_rows: [", "tile_row: ["), r"s\.yaml:5:3: .*did you mean 'tile_rows'"),
-    "parameter of another type": (GOOD.replace("[32, 64]", "[32, wide]"), r"s\.yaml:5:19: .*takes an integer, not 'wide'"),
+    "parameter of another type": (
+        GOOD.replace("[32, 64]", "[32, wide]"),
+        r"s\.yaml:5:19: .*takes an integer, not 'wide'",
+    ),
     "parameter as text": (GOOD.replace("[32, 64]", "['32']"), r"s\.yaml:5:15: .*takes an integer, not '32'"),
     "value twice": (GOOD.replace("[32, 64]", "[32, 32]"), r"s\.yaml:5:19: tile_rows lists 32 twice"),
     "empty domain": (GOOD.replace("[32, 64]", "[]"), r"s\.yaml:5:14: tile_rows must be a list with at least one"),
     "rule that does not parse": (GOOD.replace("<= tile_cols", "<="), r"s\.yaml:7:5: .*is not an expression"),
     "rule that calls": (GOOD.replace("tile_rows <= tile_cols", "open('x')"), r"s\.yaml:7:5: .*is not allowed"),
     "rule that is a number": (GOOD.replace("- tile_rows <= tile_cols", "- 3"), r"s\.yaml:7:5: a rule must be"),
-    "sampler typo": (GOOD.replace("random", "randon"), r"s\.yaml:8:19: unknown sampler 'randon' \(did you mean 'random'"),
-    "trials of zero": (GOOD.replace("trials: 5", "trials: 0"), r"s\.yaml:8:35: search\.trials must be an integer of at"),
+    "sampler typo": (
+        GOOD.replace("random", "randon"),
+        r"s\.yaml:8:19: unknown sampler 'randon' \(did you mean 'random'",
+    ),
+    "trials of zero": (
+        GOOD.replace("trials: 5", "trials: 0"),
+        r"s\.yaml:8:35: search\.trials must be an integer of at",
+    ),
     "trials as text": (GOOD.replace("trials: 5", "trials: many"), r"s\.yaml:8:35: .*not 'many'"),
     "bad time": (GOOD.replace("2m", "soon"), r"s\.yaml:8:44: search\.time: 'soon' is not a duration"),
-    "search as a list": (GOOD.replace("{sampler: random, trials: 5, time: 2m, seed: 7}", "[1]"), r"s\.yaml:8:9: search must"),
+    "search as a list": (
+        GOOD.replace("{sampler: random, trials: 5, time: 2m, seed: 7}", "[1]"),
+        r"s\.yaml:8:9: search must",
+    ),
     "a key that is a number": (GOOD + "3: x\n", r"s\.yaml:9:1: the key 3 is not a name; put it in quotes"),
     "not YAML": ("kernel: [\n", r"s\.yaml:\d"),
     "an object tag": ("kernel: !!python/object/apply:os.system ['true']\n", r"s\.yaml:1:9: the tag .* is not allowed"),
-    "points of no preset": (GOOD + "points: [tile_33]\n", r"s\.yaml:9:10: transpose has no preset 'tile_33'.*did you mean"),
+    "points of no preset": (
+        GOOD + "points: [tile_33]\n",
+        r"s\.yaml:9:10: transpose has no preset 'tile_33'.*did you mean",
+    ),
     "a point with a typo": (GOOD + "points: [{tile_row: 32}]\n", r"s\.yaml:9:10: .*did you mean 'tile_rows'"),
 }
 
@@ -148,7 +166,7 @@ def test_a_bad_override_is_a_usage_error(tmp_path: Path, override: str, message:
 
 def test_a_bad_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTILE_TRIALS", "lots")
-    with pytest.raises(UsageError, match="AUTOTILE_TRIALS: search.trials must be an integer"):
+    with pytest.raises(UsageError, match=r"AUTOTILE_TRIALS: search\.trials must be an integer"):
         spec_of(tmp_path, GOOD)
 
 

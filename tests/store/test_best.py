@@ -12,7 +12,7 @@ import pytest
 
 from autotile.store import MemoryStore, RecordStore, Store, StoreWarning
 from autotile.store.serial import to_line
-from autotile.types import Record
+from autotile.types import Configuration, Record
 
 Make = Callable[..., Record]
 H200 = "NVIDIA H200"
@@ -126,7 +126,8 @@ def best_file(home: Path) -> Path:
 def test_a_best_truncated_anywhere_is_a_miss_that_the_journal_answers(tmp_path: Path, make_record: Make) -> None:
     store = Store(tmp_path)
     fast, slow = make_record(time_ms=1.0), make_record(time_ms=2.0)
-    store.extend([slow, fast, make_record(outcome="wrong_result", time_ms=0.1)])
+    other = Configuration.of({**dict(fast.configuration), "block_m": 16})
+    store.extend([slow, fast, make_record(outcome="wrong_result", time_ms=0.1, configuration=other)])
     store.save_best(fast)
     path = best_file(tmp_path)
     whole = path.read_bytes()

@@ -110,7 +110,6 @@ def test_a_small_space_is_exhausted(tune: Any, sampler: str) -> None:
     assert result.best.time_ms == pytest.approx(1.0)
 
 
-@pytest.mark.xfail(strict=True, reason="says `trials`: see test_strategy.test_a_space_of_one")
 def test_a_space_of_one_is_exhausted(tune: Any) -> None:
     result = tune(parameters={**TWELVE, "width": (64,), "steps": (2,)}, trials=5)
     assert (result.stopped_by, result.new_trials) == ("exhausted", 1)
@@ -209,7 +208,6 @@ def test_fresh_measures_anew(tune: Any, store: RecordStore) -> None:
     assert len(store.records()) == 12
 
 
-@pytest.mark.xfail(strict=True, reason="the old best of the same identity stays although it was measured anew")
 def test_fresh_replaces_a_best_that_was_too_good(tune: Any, store: RecordStore) -> None:
     tune(FakeDevice(lambda values: formula(values) / 10), trials=12)
     result = tune(trials=12, fresh=True)
@@ -331,14 +329,12 @@ def test_a_finalist_that_fails_its_proof_gives_way(tune: Any, store: RecordStore
     assert again.best == result.best
 
 
-@pytest.mark.xfail(strict=True, reason="outcomes and records still call the finalist ok")
 def test_a_result_counts_the_failed_proof(tune: Any) -> None:
     bad = fails(width=64, steps=2)
     result = tune(FakeDevice(on_check=lambda values, n: Check(9.0, 1, "") if bad(values) and n == 33 else None))
     assert result.outcomes["wrong_result"] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="best_of sees the finalist's earlier record, which is ok")
 def test_a_damaged_best_does_not_bring_the_failed_finalist_back(walk: Kernel, tmp_path: Path) -> None:
     store, bad = Store(tmp_path), fails(width=64, steps=2)
     device = FakeDevice(on_check=lambda values, n: Check(9.0, 1, "wrong") if bad(values) and n == 33 else None)

@@ -182,7 +182,6 @@ def test_tpe_is_better_than_random() -> None:
     assert mean(map(min, costs["tpe"])) < mean(map(min, costs["random"]))
 
 
-@pytest.mark.xfail(strict=True, reason="the sampler is not asked, so the row stays free for ever")
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_space_of_one(sampler: str) -> None:
     """Optuna does not ask a sampler about parameters that have one value."""

@@ -47,7 +47,7 @@ class EmulatorDevice:
 
     def call(self, program: EmulatedProgram, launch: Launch, arguments: Sequence[Any], stream: Any = None) -> None:
         """Runs with numpy arrays in place; ints are passed as 32-bit ints. Raises LaunchError for a fault."""
-        values = [np.int32(value) if isinstance(value, int) else value for value in arguments]
+        values = [np.int32(value) if isinstance(value, (int, np.integer)) else value for value in arguments]
         report = run(program, launch, values, self.info, "check")
         if report.diagnostics:
             raise LaunchError(report.diagnostics[0].message)

@@ -1,0 +1,132 @@
+"""The parts of a kernel's declaration: parameters, derived values, rules, traits, arguments, the launch."""
+
+from __future__ import annotations
+
+import keyword
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotile.errors import ConfigurationError, KernelError
+from autotile.suggest import did_you_mean
+from autotile.types import Value
+
+RESERVED = frozenset(
+    "grid block threads shared_bytes static_shared_bytes problem device entry dtype ctype accumulator itemsize "
+    "blockDim blockIdx gridDim threadIdx warpSize float double int char void bool auto const struct".split()
+)
+"""Names that a parameter cannot have: the ones in scope already, CUDA's own, and C++'s."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tuning parameter: its name, the values it can take, the default and a line that says what it does."""
+
+    name: str
+    values: tuple[Value, ...]
+    default: Value
+    doc: str
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier() or keyword.iskeyword(self.name) or self.name in RESERVED:
+            raise KernelError(
+                f"parameter {self.name!r}: not usable as a name (a keyword, reserved, or not an identifier)"
+            )
+        if len({type(value) for value in self.values}) != 1 or not isinstance(self.values[0], (bool, int, str)):
+            raise KernelError(f"parameter {self.name!r}: its values must be all integers, all booleans or all names")
+        if len(set(self.values)) != len(self.values):
+            raise KernelError(f"parameter {self.name!r}: a value is listed twice in {list(self.values)}")
+        if self.default not in self.values:
+            raise KernelError(f"parameter {self.name!r}: the default {self.default!r} is not among {list(self.values)}")
+
+    @property
+    def kind(self) -> type:
+        return type(self.values[0])
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A value worked out from parameters, available to later expressions and to the template."""
+
+    name: str
+    expression: str
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A constraint that every configuration must meet, and what to say to one that does not.
+
+    `{…}` in the message is an expression, filled in for the configuration at hand. `where` is the rule's origin.
+    """
+
+    expression: str
+    message: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A yes or no about a problem on which the generated text may depend (say, that rows keep vectors aligned).
+
+    The text depends on sizes through traits alone, so one binary serves every problem that has the same traits.
+    """
+
+    name: str
+    expression: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Input:
+    """An array that the kernel reads; `shape` names dimensions of the problem; row-major, of the problem's dtype."""
+
+    name: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An array that the kernel writes, every element of it."""
+
+    name: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A dimension of the problem, passed by value as a 32-bit int."""
+
+    name: str
+
+
+Argument = Input | Output | Size
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Geometry as expressions. `shared_bytes` (dynamic) has its one home here: template, launch and opt-in read it."""
+
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    shared_bytes: str = "0"
+    static_shared_bytes: str = "0"
+
+
+def check_value(parameter: Parameter, value: Any) -> Value:
+    """`value` as the parameter's own type. Raises ConfigurationError when it is of another."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, (bool, int, str)) or type(value) is not parameter.kind:
+        wanted = {bool: "true or false", int: "an integer", str: f"one of {', '.join(map(str, parameter.values))}"}
+        raise ConfigurationError(f"parameter {parameter.name} takes {wanted[parameter.kind]}, not {value!r}")
+    if isinstance(value, str) and value not in parameter.values:
+        raise ConfigurationError(
+            f"parameter {parameter.name} has no value {value!r}"
+            f"{did_you_mean(value, [str(known) for known in parameter.values])}; "
+            f"it has {', '.join(map(str, parameter.values))}"
+        )
+    if isinstance(value, int) and not isinstance(value, bool) and not 0 <= value < 2**31:
+        raise ConfigurationError(f"parameter {parameter.name}: {value} is not a non-negative 32-bit integer")
+    return value

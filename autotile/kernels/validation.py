@@ -1,0 +1,67 @@
+"""Whether a kernel's declaration holds together, before anything is rendered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from autotile.devices.info import DeviceInfo
+from autotile.dtypes import element_type
+from autotile.errors import KernelError
+from autotile.kernels.declarations import RESERVED, Input, Output, Size
+from autotile.kernels.definition import Kernel
+from autotile.kernels.expressions import Expression
+from autotile.suggest import did_you_mean
+
+DEVICE_NAMES = frozenset({f"device.{name}" for name in DeviceInfo.__dataclass_fields__} | {"device.compute_capability"})
+
+
+def validate(kernel: Kernel) -> None:
+    """Raises KernelError, or UsageError for a dtype, naming the first thing that is wrong."""
+    for dtype in kernel.dtypes:
+        element_type(dtype)
+    _check_arguments(kernel)
+    for name in (*(derived.name for derived in kernel.derived), *(trait.name for trait in kernel.traits)):
+        if name in RESERVED or not name.isidentifier():
+            raise KernelError(f"{name!r} cannot be the name of a derived value or a trait: it is reserved")
+    for sizes in (*kernel.check_sizes, kernel.trace_sizes):
+        if sizes and len(sizes) != len(kernel.dimensions):
+            raise KernelError(f"check_sizes and trace_sizes want {len(kernel.dimensions)} sizes, not {sizes}")
+    for what, text, known in _expressions(kernel):
+        for name in sorted(Expression(text, what).names - known):
+            raise KernelError(f"{what}: unknown name {name!r}{did_you_mean(name, known)} in {text!r}")
+
+
+def _check_arguments(kernel: Kernel) -> None:
+    for argument in kernel.arguments:
+        names = argument.shape if isinstance(argument, (Input, Output)) else (argument.name,)
+        for name in names:
+            if name not in kernel.dimensions:
+                what = "size" if isinstance(argument, Size) else f"array {argument.name!r} has the dimension"
+                raise KernelError(f"{what} {name!r} is not among the dimensions {', '.join(kernel.dimensions)}")
+
+
+def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
+    """Every expression of the declaration: where it stands, its text, and the names that it may use."""
+    problem = {f"problem.{name}" for name in (*kernel.dimensions, "itemsize", "dtype")}
+    known = problem | {parameter.name for parameter in kernel.parameters}
+    yield "flops", kernel.flops, problem
+    yield "bytes", kernel.bytes, problem
+    for derived in kernel.derived:
+        yield f"derived {derived.name}", derived.expression, set(known)
+        known.add(derived.name)
+    for side in kernel.launch.block:
+        yield "launch block", side, set(known)
+    yield "launch shared_bytes", kernel.launch.shared_bytes, set(known)
+    yield "launch static_shared_bytes", kernel.launch.static_shared_bytes, set(known)
+    known |= {"threads", "shared_bytes", "static_shared_bytes"}
+    for side in kernel.launch.grid:
+        yield "launch grid", side, known
+    for side in kernel.trace_sizes:
+        yield "trace_sizes", side, known
+    for trait in kernel.traits:
+        yield f"trait {trait.name}", trait.expression, known | {"problem.alignment"}
+    for rule in kernel.rules:
+        yield f"rule {rule.expression!r}", rule.expression, known | DEVICE_NAMES
+        for part in re.findall(r"\{([^{}]+)\}", rule.message):
+            yield f"message of rule {rule.expression!r}", part, known | DEVICE_NAMES
