@@ -49,7 +49,6 @@ def test_search_save_and_load_without_a_compiler(tmp_path: Path) -> None:
     large = matmul.named["point 3"]
     assert large.launch is not None
     assert large.launch.shared_bytes > 49152
-    assert matmul.named["one_element"].time_ms > matmul.named["tile32"].time_ms > large.time_ms
     assert matmul.best is not None
     assert not matmul.best.identity.estimated
     assert Store().best("matmul", matmul.problem, matmul.device.name) == matmul.best

@@ -135,6 +135,13 @@ class CudaDevice:
                 self._driver.memcpy_htod(allocation, as_bytes(contiguous))
         return allocation
 
+    def write(self, address: int, array: Array) -> None:
+        """Copies the array's bytes, in C order, to an address on the device; waits for queued work first."""
+        contiguous = np.ascontiguousarray(array)
+        with self.active():
+            if contiguous.nbytes:
+                self._driver.memcpy_htod(address, as_bytes(contiguous))
+
     def download(self, source: Any, out: Array) -> None:
         """Copies from the device (allocation or address) into a C-contiguous array; waits for queued work first."""
         if not out.flags.c_contiguous:
