@@ -10,7 +10,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,13 @@ class Finding:
     ok: bool | None
     detail: str
     fix: str = ""
+
+
+def can_work(findings: Sequence[Finding]) -> bool:
+    """Whether a search could run and keep its results: on a GPU (nvcc) or on the emulator (a C++ compiler)."""
+    fine = {finding.name for finding in findings if finding.ok}
+    needed = {"Python", "numpy", "optuna", "templates", "store"}
+    return needed <= fine and ("C++ compiler" in fine or {"nvcc", "cuda:0"} <= fine)
 
 
 def diagnose() -> list[Finding]:
@@ -107,7 +114,7 @@ def _pycuda() -> Iterator[Finding]:
     try:
         import_driver()
     except AutotileError as error:
-        yield Finding("pycuda", False, str(error), "pip install autotile[cuda] (not needed for the emulator)")
+        yield Finding("pycuda", False, str(error), "pip install pycuda (not needed for the emulator; see the README)")
         return
     yield Finding("pycuda", True, importlib.metadata.version("pycuda"))
 

@@ -47,7 +47,7 @@ class Problem:
         return Problem(self.kernel, tuple((name, sizes.get(name, size)) for name, size in self.sizes), self.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Configuration(Mapping[str, Value]):
     """A value for each parameter of a kernel, in the kernel's order. Hashable; reads as a mapping."""
 
@@ -56,6 +56,9 @@ class Configuration(Mapping[str, Value]):
     @classmethod
     def of(cls, values: Mapping[str, Value]) -> Configuration:
         return cls(tuple(values.items()))
+
+    def __repr__(self) -> str:
+        return f"Configuration({', '.join(f'{name}={value!r}' for name, value in self.items_)})"
 
     def __getitem__(self, name: str) -> Value:
         for key, value in self.items_:

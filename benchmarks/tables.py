@@ -31,7 +31,7 @@ def main() -> None:
 
 def with_tables(readme: str) -> str:
     """The text with everything between the markers made anew."""
-    body = "\n".join(section(folder) for folder in sorted(RESULTS.iterdir()) if (folder / "main_job.json").is_file())
+    body = "\n".join(section(file.parent) for file in sorted(RESULTS.glob("*/main_job.json")))
     return MARKED.sub(lambda match: match.group(1) + body + match.group(2), readme)
 
 

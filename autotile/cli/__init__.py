@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 
 import click
 
@@ -24,10 +25,16 @@ for command in (*search.COMMANDS, *inspect.COMMANDS, *transfer.COMMANDS, *doctor
     autotile.add_command(command)
 
 
+def _show_warning(message: Warning | str, *place: object, **more: object) -> None:
+    """A warning reads like any other word to the user: what is the matter, not where in the code it was noticed."""
+    click.echo(f"autotile: {message}", err=True)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and leaves with its exit code: 0 ok, 1 failed, 2 usage, 3 no device or toolchain, 130 stopped."""
     given = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in given
+    warnings.showwarning = _show_warning
     try:
         result = autotile.main(args=[a for a in given if a != "--debug"], prog_name="autotile", standalone_mode=False)
     except click.exceptions.Abort:  # how click passes an interrupt on

@@ -64,6 +64,7 @@ def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str 
     from collections import Counter
 
     from autotile.cli.text import rate, time_of
+    from autotile.codegen import template_digest
     from autotile.kernels import load_kernel
     from autotile.space.rules import DEVICE_RULES
     from autotile.store import Store
@@ -99,7 +100,8 @@ def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str 
         click.echo(f"    {device}, {best.problem.label}: {outcomes}; best {time_of(best)} {speed}")
         for record in group if failed else ():
             if not record.ok:
-                click.echo(f"      {record.outcome}: {record.message}\n        {record.configuration.label}")
+                stale = "" if record.identity.template == template_digest(found) else " (of an earlier template)"
+                click.echo(f"      {record.outcome}{stale}: {record.message}\n        {record.configuration.label}")
     if not records:
         click.echo("    none")
     return EXIT_OK

@@ -51,10 +51,8 @@ class Progress:
     ) -> None:
         self._kernel, self._best_ms = kernel, float("inf")
         title = f"{kernel.name} {problem.label}"
-        self.note(
-            f"{title} on {device.name}: {len(space)} feasible configurations of {space.total}; "
-            f"{known} on record, up to {goal} to try"
-        )
+        counted = f"{len(space)} feasible configurations of {space.total}"
+        self.note(f"{title} on {device.name}: {counted}; {known} on record, up to {goal} to try")
         if self._bars is not None:
             self._task = self._bars.add_task(title, total=goal, completed=min(known, goal), best="")
 

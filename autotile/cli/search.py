@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotile.cli.options import check_json_path, device_option, json_option, note, templates_option, write_json
-from autotile.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from autotile.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
     from autotile.devices.base import Device
+    from autotile.space import Space
     from autotile.spec import Spec
     from autotile.tuner import SearchResult
+    from autotile.types import Problem
 
 
 @click.command()
 @click.argument("config")
 @device_option
-@click.option("--trials", type=click.IntRange(min=1), envvar="AUTOTILE_TRIALS", help="Distinct configurations to try.")
+@click.option("--trials", type=click.IntRange(min=1), help="Distinct configurations to try.")
 @click.option("--time", "time_", metavar="T", help="Stop after this long: 90s, 10m, 1.5h.")
 @click.option("--sampler", metavar="S", help="tpe, random or grid.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the sampler.")
@@ -62,7 +64,7 @@ def search(
         return _dry_run(specs, opened, json_path)
     results = _run(specs, opened, fresh, jobs)
     for result in results:
-        _summary(result, to_stderr=json_path == "-")
+        _summary(result, device, templates, to_stderr=json_path == "-")
     if json_path:
         from autotile.report.documents import search_document
 
@@ -89,8 +91,8 @@ def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -
     return results
 
 
-def _summary(result: SearchResult, to_stderr: bool) -> None:
-    from autotile.cli.text import STOPPED, load_line, phases_line, rate, time_of
+def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_stderr: bool) -> None:
+    from autotile.cli.text import STOPPED, load_line, memory_line, phases_line, rate, time_of
 
     def say(text: str = "") -> None:
         click.echo(text, err=to_stderr)
@@ -100,52 +102,82 @@ def _summary(result: SearchResult, to_stderr: bool) -> None:
     for name, record in result.named.items():
         shown = rate(result.kernel, result.problem, record.time_ms) if record.ok else record.message
         say(f"  {name:<16} {time_of(record):>24}  {shown}")
+        if memory_line(record):
+            say(f"  {'':<16} {memory_line(record)}")
     say(
         f"  {len(result.records)} trials on record ({outcomes}); {result.new_trials} new. {STOPPED[result.stopped_by]}."
     )
     if result.new_trials:
         say(f"  {phases_line(result)}")
-        say(f"  {result.trials_per_s:.2f} trials a second; {result.space_size} of {result.space_total} are feasible")
+        say(f"  {result.trials_per_s:.2f} trials a second")
     if result.best is None:
-        say("  no valid variant: nothing is saved. `autotile show` lists what failed and why")
+        say(_why_nothing(result, templates))
         return
-    say(f"  best: {time_of(result.best)}, {rate(result.kernel, result.problem, result.best.time_ms)}")
+    say(f"  {'fastest' if result.named else 'best'}: {time_of(result.best)}, {_rate_of_best(result)}")
     say(f"        {result.best.configuration.label}")
     if result.device.estimated:
         say("  An estimate from the emulator, for a GPU that was not there: run it on one to measure.")
+    if result.named:
+        say("  These points are on record; what is loaded as best comes from a search of the space.")
+        return
     say("  load it in Python:")
-    say(f"      import autotile\n      {load_line(result.problem)}")
+    say(f"      import autotile\n      {load_line(result.problem, device, templates)}")
+
+
+def _rate_of_best(result: SearchResult) -> str:
+    from autotile.cli.text import rate
+
+    assert result.best is not None
+    return rate(result.kernel, result.problem, result.best.time_ms)
+
+
+def _why_nothing(result: SearchResult, templates: Sequence[Path]) -> str:
+    """The most frequent reason, and the command that lists all."""
+    from collections import Counter
+
+    reasons = Counter(f"{record.outcome}: {record.message}" for record in result.records if not record.ok)
+    most = f"\n  most often {reasons.most_common(1)[0][0]}" if reasons else ""
+    options = "".join(f" --templates {folder}" for folder in templates)
+    command = f"autotile show {result.kernel.name} --failed{options}"
+    return f"  no valid variant: nothing is saved.{most}\n  all of them: {command}"
 
 
 def _dry_run(specs: Sequence[Spec], device: Device, json_path: str | None) -> int:
-    from autotile.codegen import render
     from autotile.report.documents import space_document
     from autotile.space import build_space
 
     documents: list[dict[str, Any]] = []
     for spec in specs:
-        domains = dict(spec.parameters)
         for problem in spec.problems:
-            space = build_space(spec.kernel, problem, device.info, domains, spec.rules)
+            space = build_space(spec.kernel, problem, device.info, spec.parameters, spec.rules)
             documents.append(space_document(spec.kernel, problem, device.info, space))
-            quiet = json_path == "-"
-            click.echo(f"{spec.kernel.name} {problem.label} on {device.info.name}", err=quiet)
-            click.echo(f"  {len(space)} of {space.total} configurations are feasible", err=quiet)
-            for rejection in space.rejections:
-                where = f" ({rejection.where})" if rejection.where else ""
-                click.echo(
-                    f"  {rejection.count:>10} rejected by `{rejection.rule}`{where}: {rejection.example}", err=quiet
-                )
-            first = next(iter(spec.points.values()), None) or (space.configuration(0) if len(space) else None)
-            default = spec.kernel.configuration()
-            if not spec.points and space.row_of(default) is not None:
-                first = default
-            if first is not None:
-                click.echo(f"\n// the first source: {first.label}", err=quiet)
-                click.echo(render(spec.kernel, problem, first).text, err=quiet)
+            for line in _dry_lines(spec, problem, device, space):
+                click.echo(line, err=json_path == "-")
     if json_path:
         write_json(json_path, {"spaces": documents})
-    return EXIT_OK if all(document["feasible"] for document in documents) else EXIT_FAILED
+    return EXIT_OK if all(document["feasible"] for document in documents) else EXIT_USAGE
+
+
+def _dry_lines(spec: Spec, problem: Problem, device: Device, space: Space) -> Iterator[str]:
+    """What the space holds, what rejects how much, and the first source that a search would build."""
+    from autotile.codegen import render
+    from autotile.space import violations
+
+    yield f"{spec.kernel.name} {problem.label} on {device.info.name}"
+    yield f"  {len(space)} of {space.total} configurations are feasible"
+    for rejection in space.rejections:
+        where = f" ({rejection.where})" if rejection.where else ""
+        yield f"  {rejection.count:>10} rejected by `{rejection.rule}`{where}: {rejection.example}"
+    for name, point in spec.points.items():
+        broken = violations(spec.kernel, problem, device.info, point, spec.rules)
+        yield f"  the point {name}: {'; '.join(broken) or 'feasible'}"
+    first = next(iter(spec.points.values()), spec.kernel.configuration())
+    if not spec.points and space.row_of(first) is None:
+        if not len(space):
+            return
+        first = space.configuration(0)
+    yield f"\n// the first source: {first.label}"
+    yield render(spec.kernel, problem, first).text
 
 
 COMMANDS = (search,)

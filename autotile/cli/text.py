@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
 from autotile.kernels import Kernel
 from autotile.tuner import SearchResult
 from autotile.types import Problem, Record
@@ -24,10 +28,15 @@ def time_of(record: Record) -> str:
     return f"≈{value} (estimate)" if measurement.estimated else value
 
 
-def load_line(problem: Problem) -> str:
-    """The line of Python that loads the winner."""
-    sizes = ", ".join(f"{name}={size}" for name, size in problem.sizes)
-    return f'{problem.kernel} = autotile.load("{problem.kernel}", {sizes}, dtype="{problem.dtype}")'
+def load_line(problem: Problem, device: str = "auto", templates: Sequence[Path] = ()) -> str:
+    """The line of Python that loads the winner of a search on `device` with extra `templates`."""
+    options: dict[str, object] = {**dict(problem.sizes), "dtype": problem.dtype}
+    if device != "auto":
+        options["device"] = device
+    if templates:
+        options["templates"] = [str(folder) for folder in templates]
+    given = ", ".join(f"{name}={json.dumps(value)}" for name, value in options.items())
+    return f"{problem.kernel} = autotile.load({json.dumps(problem.kernel)}, {given})"
 
 
 def phases_line(result: SearchResult) -> str:
@@ -45,4 +54,19 @@ STOPPED = {
     "points": "every point has been tried",
     "device_lost": "a faulting kernel took the GPU's context with it; what was measured is saved: run again to go on",
     "interrupted": "interrupted; everything up to here is saved",
+}
+
+
+def memory_line(record: Record) -> str:
+    """What the emulator counted of a variant's memory accesses; empty where it did not."""
+    counted = dict(record.extra)
+    parts = [f"{float(counted[key]):.2f} {what}" for key, what in MEMORY_COUNTS.items() if key in counted]
+    return f"a request: {', '.join(parts)}" if parts else ""
+
+
+MEMORY_COUNTS = {
+    "sectors_per_load": "sectors loaded",
+    "sectors_per_store": "sectors stored",
+    "wavefronts_per_shared_load": "wavefronts of shared loads",
+    "wavefronts_per_shared_store": "wavefronts of shared stores",
 }

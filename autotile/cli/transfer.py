@@ -60,7 +60,7 @@ def import_(path: Path, templates: tuple[Path, ...]) -> int:
     summary = import_results(path, Store(), lambda name: load_kernel(name, templates))
     for what, why in summary.refused:
         note(f"refused {what}: {why}")
-    click.echo(f"{summary.imported} imported, {len(summary.refused)} refused")
+    click.echo(f"{summary.imported} imported, {summary.known} already there, {len(summary.refused)} refused")
     return EXIT_OK if summary.imported or not summary.refused else EXIT_FAILED
 
 

@@ -2,7 +2,7 @@
 
 from autotile.kernels.declarations import Derived, Input, LaunchPlan, Output, Parameter, Rule, Size, Trait
 from autotile.kernels.definition import Arrays, Kernel
-from autotile.kernels.loader import kernel_folders, load_kernel
+from autotile.kernels.loader import Roots, kernel_folders, load_kernel
 
 __all__ = [
     "Arrays",
@@ -12,6 +12,7 @@ __all__ = [
     "LaunchPlan",
     "Output",
     "Parameter",
+    "Roots",
     "Rule",
     "Size",
     "Trait",

@@ -29,10 +29,12 @@ class Parameter:
     doc: str
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier() or keyword.iskeyword(self.name) or self.name in RESERVED:
+        if self.name in RESERVED:
             raise KernelError(
-                f"parameter {self.name!r}: not usable as a name (a keyword, reserved, or not an identifier)"
+                f"parameter {self.name!r}: the name is reserved, as are {', '.join(sorted(RESERVED - {self.name}))}"
             )
+        if not self.name.isidentifier() or keyword.iskeyword(self.name):
+            raise KernelError(f"parameter {self.name!r}: the name must be an identifier and no keyword of Python")
         if len({type(value) for value in self.values}) != 1 or not isinstance(self.values[0], (bool, int, str)):
             raise KernelError(f"parameter {self.name!r}: its values must be all integers, all booleans or all names")
         if len(set(self.values)) != len(self.values):

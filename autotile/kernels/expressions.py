@@ -92,7 +92,8 @@ class Expression:
         try:
             self._tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ExpressionError(f"{self._where}{self.text!r} is not an expression: {error}") from None
+            reason = error.msg if isinstance(error, SyntaxError) else str(error)
+            raise ExpressionError(f"{self._where}{self.text!r} is not an expression: {reason}") from None
         names: set[str] = set()
         self._check(self._tree, names)
         self.names = frozenset(names)

@@ -21,10 +21,15 @@ TEMPLATE = "kernel.cu.j2"
 DEFINITION = "kernel.py"
 
 
-def kernel_folders(extra: Sequence[Path] = ()) -> dict[str, Path]:
+Roots = str | Path | Sequence[str | Path]
+"""A folder of kernel folders, or several."""
+
+
+def kernel_folders(extra: Roots = ()) -> dict[str, Path]:
     """Kernel name → folder: the shipped ones, then those of `extra` roots (a later root wins)."""
+    roots = [extra] if isinstance(extra, (str, Path)) else extra
     found: dict[str, Path] = {}
-    for root in (templates_dir(), *extra):
+    for root in (templates_dir(), *map(Path, roots)):
         if not root.is_dir():
             raise KernelError(f"{root} is not a folder of kernels")
         for folder in sorted(root.iterdir()):
@@ -33,7 +38,7 @@ def kernel_folders(extra: Sequence[Path] = ()) -> dict[str, Path]:
     return found
 
 
-def load_kernel(name: str, extra: Sequence[Path] = ()) -> Kernel:
+def load_kernel(name: str, extra: Roots = ()) -> Kernel:
     """The kernel in the folder called `name`. Raises KernelError when there is none, or one whose files are at odds."""
     folders = kernel_folders(extra)
     if name not in folders:

@@ -37,8 +37,8 @@ def _check_arguments(kernel: Kernel) -> None:
         names = argument.shape if isinstance(argument, (Input, Output)) else (argument.name,)
         for name in names:
             if name not in kernel.dimensions:
-                what = "size" if isinstance(argument, Size) else f"array {argument.name!r} has the dimension"
-                raise KernelError(f"{what} {name!r} is not among the dimensions {', '.join(kernel.dimensions)}")
+                what = "the size" if isinstance(argument, Size) else f"array {argument.name!r}: its dimension"
+                raise KernelError(f"{what} {name!r} is not among the kernel's: {', '.join(kernel.dimensions)}")
 
 
 def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:

@@ -29,12 +29,16 @@ TIME_SEED = 0
 
 @dataclass(frozen=True)
 class Trial:
-    """What a right variant got: its time, its largest error over the bound, and what finding out cost (seconds)."""
+    """What a right variant got: its time, its largest error over the bound, and what finding out cost (seconds).
+
+    `counted` holds what the emulator counted of its memory accesses, as name and number.
+    """
 
     measurement: Measurement
     max_error: float
     check_s: float
     measure_s: float
+    counted: tuple[tuple[str, str], ...] = ()
 
 
 class Session(Protocol):
@@ -138,7 +142,8 @@ class EstimatedSession:
             dtype=self._problem.dtype,
             static_shared_bytes=binary.static_shared_bytes or 0,
         )
-        return Trial(measurement, worst, measured - begun, time.perf_counter() - measured)
+        counted = tuple((name, f"{value:.4g}") for name, value in counters.per_request.items())
+        return Trial(measurement, worst, measured - begun, time.perf_counter() - measured, counted)
 
     def _small_problems(self, variant: Variant) -> tuple[Variant, list[Variant]]:
         """The problem to trace, and one whose tiles are cut on every side, both with this variant's very text.

@@ -52,7 +52,12 @@ def choose(kernel: Kernel, problem: Problem, device: DeviceInfo, template: str, 
             f"nothing is saved for {kernel.name} {problem.label} on {device.name}, and the default configuration does "
             f"not fit it: {'; '.join(broken)}. Tune it: autotile search"
         )
-    return Choice(default, DEFAULT, None, (f"nothing is saved for {kernel.name} on {device.name} or its architecture",))
+    return Choice(
+        default,
+        DEFAULT,
+        None,
+        (f"nothing is saved for {kernel.name} {problem.dtype} on {device.name} or its architecture that fits",),
+    )
 
 
 def _serves(kernel: Kernel, problem: Problem, device: DeviceInfo, record: Record) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from autotile.build import compiler_at_hand
@@ -13,8 +11,8 @@ from autotile.devices.base import Device
 from autotile.devices.select import open_device
 from autotile.dtypes import name_of
 from autotile.errors import NotTuned
-from autotile.kernels import load_kernel
-from autotile.runtime.choose import EXACT, Choice, choose
+from autotile.kernels import Roots, load_kernel
+from autotile.runtime.choose import DEFAULT, EXACT, Choice, choose
 from autotile.runtime.notes import warn_once
 from autotile.runtime.tuned import TunedKernel
 from autotile.store import RecordStore, Store
@@ -28,7 +26,7 @@ def load(
     device: str = "auto",
     strict: bool = False,
     store: RecordStore | None = None,
-    templates: Sequence[Path] = (),
+    templates: Roots = (),
     **sizes: int,
 ) -> TunedKernel:
     """The best kernel saved for this device, as a callable.
@@ -78,4 +76,6 @@ def opened_device(name: str) -> Device:
 
 
 def _explain(choice: Choice) -> str:
-    return f"not tuned exactly (match: {choice.match}); differs in {', '.join(choice.differs) or 'nothing known'}"
+    if choice.match == DEFAULT:
+        return f"{choice.differs[0]}, so the kernel's default configuration serves (match: default)"
+    return f"not tuned exactly (match: {choice.match}); differs in {', '.join(choice.differs)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotile.build import Builder
 from autotile.devices.select import open_device
+from autotile.kernels import Roots
 from autotile.runtime.notes import AutotileWarning
 from autotile.spec import load_specs
 from autotile.store import open_store
@@ -26,7 +27,7 @@ def search(
     sets: Sequence[str] = (),
     fresh: bool = False,
     jobs: int | None = None,
-    templates: Sequence[Path] = (),
+    templates: Roots = (),
     listener: Listener | None = None,
 ) -> list[SearchResult]:
     """Runs every search of `config` (a file, or a shipped config's name) and saves the best of each problem.

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from autotile.assets import config_path, configs_dir
 from autotile.errors import ConfigurationError, SpecError, UsageError
-from autotile.kernels import Kernel, Rule, load_kernel
+from autotile.kernels import Kernel, Roots, Rule, load_kernel
 from autotile.kernels.declarations import check_value
 from autotile.kernels.expressions import Expression
 from autotile.spec.model import SAMPLERS, SearchOptions, Spec
@@ -27,7 +27,7 @@ DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?$")
 UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
 
 
-def load_specs(name: str | Path, overrides: Iterable[str] = (), templates: Sequence[Path] = ()) -> tuple[Spec, ...]:
+def load_specs(name: str | Path, overrides: Iterable[str] = (), templates: Roots = ()) -> tuple[Spec, ...]:
     """The searches of a file, or of a shipped config by its bare name, with `KEY=VALUE` overrides applied.
 
     Raises SpecError (exit code 2) for whatever is wrong, with file:line:column.
@@ -110,7 +110,7 @@ def _wrap(value: Any) -> Node:
 class _Reader:
     """Reads one document; knows the file for its messages."""
 
-    def __init__(self, path: Path, templates: Sequence[Path]) -> None:
+    def __init__(self, path: Path, templates: Roots) -> None:
         self.path, self.templates = path, templates
 
     def fail(self, node: Node, message: str) -> NoReturn:

@@ -24,13 +24,14 @@ class Phases:
     finals_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SearchResult:
     """The end of one problem's search.
 
     `records` holds all distinct trials, those found on record first; `new_trials` counts the ones of this run.
     `stopped_by` is trials, time, exhausted, points, interrupted or device_lost. `best` is proven, and saved unless a
-    faster one was saved before; None when nothing held.
+    faster one was saved before; None when nothing held. Of a search of points it is just the fastest of them: what is
+    served as a problem's best comes from a search of the space.
     """
 
     kernel: Kernel
@@ -45,6 +46,14 @@ class SearchResult:
     outcomes: Mapping[str, int]
     phases: Phases
     named: Mapping[str, Record]
+
+    def __repr__(self) -> str:
+        best = (
+            "nothing valid"
+            if self.best is None
+            else f"best {self.best.time_ms:.4g} ms, {self.best.configuration.label}"
+        )
+        return f"<SearchResult {self.kernel.name} {self.problem.label} on {self.device.name}: {best}>"
 
     @property
     def cut_short(self) -> bool:

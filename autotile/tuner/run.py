@@ -95,13 +95,21 @@ class _Search:
     def _space(self) -> Space:
         space = build_space(self.kernel, self.problem, self.device.info, self._domains(), self.spec.rules)
         if not len(space):
-            counts = "; ".join(f"{r.count} by `{r.rule}` ({r.where}): {r.example}" for r in space.rejections)
-            where = f"{self.spec.file}: " if self.spec.file else ""
-            raise ConfigurationError(
-                f"{where}no configuration of {self.kernel.name} is feasible for {self.problem.label} on "
-                f"{self.device.info.name}. Of {space.total}, rejected: {counts}. Widen a domain or loosen a rule"
-            )
+            raise ConfigurationError(self._why_nothing(space))
         return space
+
+    def _why_nothing(self, space: Space) -> str:
+        where = f"{self.spec.file}: " if self.spec.file else ""
+        text = f"{where}no configuration of {self.kernel.name} is feasible for {self.problem.label} on "
+        text += f"{self.device.info.name}: all {space.total} break a rule"
+        own = [rejection for rejection in space.rejections if rejection.where in {r.where for r in self.spec.rules}]
+        for rejection in own or space.rejections[-3:]:
+            text += f"; {rejection.count} break `{rejection.rule}` ({rejection.where or 'of the kernel'})"
+            text += "" if own else f": {rejection.example}"
+        if own:
+            others = len(build_space(self.kernel, self.problem, self.device.info, self._domains()))
+            return f"{text}. Without the file's own rules {others} are feasible"
+        return f"{text}. Widen a domain"
 
     def _domains(self) -> dict[str, tuple[Any, ...]]:
         """The domains in force; with points, just the values that these have."""
@@ -141,14 +149,13 @@ class _Search:
     def run(self) -> SearchResult:
         self.listener.started(self.kernel, self.problem, self.device.info, self.space, len(self.records), self.goal)
         stopped_by = self._stop_reason()
-        best: Record | None = None
-        if stopped_by is None or self._needs_saving():
+        best = self._saved()
+        uncrowned = best is None and self._best() is not None and not self.points
+        if stopped_by is None or uncrowned:
             with open_session(self.device, self.builder, self.kernel, self.problem) as session:
                 stopped_by = stopped_by or self._trials(session)
-                if stopped_by != "device_lost":
+                if stopped_by != "device_lost" and not self.points:
                     best = self._crown(session, interrupted=stopped_by == "interrupted")
-        else:
-            best = self.store.best(self.kernel.name, self.problem, self.identity.device)
         named = {name: self.records[row] for name, row in self.points.items() if row in self.records}
         return SearchResult(
             kernel=self.kernel,
@@ -156,7 +163,7 @@ class _Search:
             device=self.device.info,
             records=tuple(self.records.values()),
             new_trials=self.new_trials,
-            best=best,
+            best=self._best() if self.points else best,
             stopped_by=stopped_by,
             space_size=len(self.space),
             space_total=self.space.total,
@@ -165,10 +172,10 @@ class _Search:
             named=named,
         )
 
-    def _needs_saving(self) -> bool:
-        """True when records are there but no best of theirs was saved (a run that was killed)."""
+    def _saved(self) -> Record | None:
+        """The saved best of this problem, if it is of this identity; none after a run that was killed early."""
         saved = self.store.best(self.kernel.name, self.problem, self.identity.device)
-        return any(r.ok for r in self.records.values()) and (saved is None or saved.identity != self.identity)
+        return saved if saved is not None and saved.identity == self.identity else None
 
     def _stop_reason(self) -> str | None:
         if self.points and len(self.records) >= self.goal:
@@ -244,6 +251,7 @@ class _Search:
             max_error=outcome.max_error,
             check_s=outcome.check_s,
             measure_s=outcome.measure_s,
+            extra=(*record.extra, *outcome.counted),
         )
 
     def _record(
@@ -320,5 +328,5 @@ def _as_twin(record: Record, twin: Record) -> Record:
         record,
         measurement=twin.measurement,
         max_error=twin.max_error,
-        extra=(*record.extra, ("same_binary_as", twin.configuration.key)),
+        extra=(*twin.extra, ("same_binary_as", twin.configuration.key)),
     )

@@ -493,7 +493,7 @@ def test_dry_run_as_json(run: Any, config: Path, kernels: Path) -> None:
 def test_dry_run_of_nothing(run: Any, config: Path, kernels: Path) -> None:
     config.write_text(SEARCH + "rules: [width > 999]\n")
     shown = run("search", config, "--device", "emulator", "--templates", kernels, "--dry-run")
-    assert shown.code == 1
+    assert shown.code == 2
     assert "0 of 4 configurations are feasible" in shown.out
 
 
@@ -505,7 +505,8 @@ def test_a_search_and_the_same_again(run: Any, config: Path, kernels: Path, tmp_
     assert "2 trials on record (2 ok); 2 new. the number of trials is reached." in first.out
     assert re.search(r"best: ≈\S+ ms \(estimate\), \d+ GB/s", first.out)
     assert "An estimate from the emulator" in first.out
-    assert 'walk = autotile.load("walk", n=5000, dtype="float32")' in first.out
+    options = f'device="emulator", templates=["{kernels}"]'
+    assert f'walk = autotile.load("walk", n=5000, dtype="float32", {options})' in first.out
     assert "4 feasible configurations of 4; 0 on record, up to 2 to try" in first.err
     assert re.search(r"trial 1: best ≈\S+ ms \(estimate\)", first.err)
     assert not re.search(r"\d ms(?! \(estimate\))", first.out + first.err)  # no estimate looks like a measurement
@@ -564,7 +565,7 @@ def test_the_first_search_of_the_readme() -> None:
     assert first.code == 0, first.err
     assert "4 trials on record (4 ok); 4 new" in first.out
     assert "(estimate)" in first.out
-    assert 'autotile.load("matmul", m=1024, n=1024, k=1024, dtype="float32")' in first.out
+    assert 'autotile.load("matmul", m=1024, n=1024, k=1024, dtype="float32", device="emulator")' in first.out
     second = finished(start(*command, NO_COLOR="1", FORCE_COLOR="1"))
     assert second.code == 0
     assert "4 trials on record (4 ok); 0 new" in second.out

@@ -81,7 +81,7 @@ def test_it_compiles_without_a_warning(name: str, number: int, arch: str, tmp_pa
 @pytest.mark.parametrize("name", kernel_folders())
 def test_the_sample_is_mixed(name: str) -> None:
     kernel, found = load_kernel(name), sources(name)
-    assert len(found) >= 6
+    assert len(found) >= min(6, 2 + DRAWN + len(kernel.presets))
     assert len({label.split(", ")[1] for label in found}) >= min(3, len(kernel.dtypes))
     for trait in kernel.traits:
         assert {dict(source.traits)[trait.name] for source in found.values()} == {True, False}

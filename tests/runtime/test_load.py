@@ -86,11 +86,11 @@ def test_the_own_device_comes_before_a_nearer_problem_elsewhere(saved: Make) -> 
 
 
 def test_default() -> None:
-    with pytest.warns(AutotileWarning, match=r"default\); differs in nothing is saved for matmul on " + EMULATED):
+    with pytest.warns(AutotileWarning, match=r"that fits, so the kernel's default configuration serves \(match: default\)"):
         found = load(MemoryStore())
     assert (found.match, found.record) == ("default", None)
     assert found.config == load_kernel("matmul").configuration()
-    assert found.differs == (f"nothing is saved for matmul on {EMULATED} or its architecture",)
+    assert found.differs == (f"nothing is saved for matmul float32 on {EMULATED} or its architecture that fits",)
 
 
 def test_strict_names_what_differs(saved: Make) -> None:

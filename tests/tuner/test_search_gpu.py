@@ -23,6 +23,12 @@ points:
   - tile32
   - {staging: dynamic, block_m: 128, block_n: 128, block_k: 32, thread_m: 8, thread_n: 8, stages: 3, vector: 4}
 ---
+kernel: matmul
+problems:
+  - {m: 512, n: 512, k: 512, dtype: float32}
+parameters: {staging: [dynamic], block_m: [64, 128], block_n: [64], block_k: [16], thread_m: [8], thread_n: [4],
+             lanes_m: [4], a_layout: [k_major], pad_a: [4], pad_b: [0], vector: [4], stages: [1, 3], unroll: [8]}
+---
 kernel: transpose
 problems:
   - {rows: 1000, cols: 1003, dtype: int8}
@@ -43,10 +49,11 @@ print(matmul.match)
 def test_search_save_and_load_without_a_compiler(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(SEARCH, encoding="utf-8")
-    matmul, transpose = autotile.search(file, device="cuda")
-    assert matmul.outcomes == {"ok": 3}
+    points, matmul, transpose = autotile.search(file, device="cuda")
+    assert points.outcomes == {"ok": 3}
+    assert set(matmul.outcomes) == {"ok"}
     assert transpose.outcomes == {"ok": 12}
-    large = matmul.named["point 3"]
+    large = points.named["point 3"]
     assert large.launch is not None
     assert large.launch.shared_bytes > 49152
     assert matmul.best is not None

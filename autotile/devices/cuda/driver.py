@@ -43,7 +43,7 @@ def import_driver() -> Any:
     except ModuleNotFoundError as error:
         if error.name and error.name.split(".")[0] == "pycuda":
             raise DeviceNotFound(
-                "pycuda is not installed: `pip install autotile[cuda]` (needs a CUDA toolkit and a C++ compiler)"
+                "pycuda is not installed: `pip install pycuda` (needs a CUDA toolkit and a C++ compiler)"
             ) from error
         raise DeviceNotFound(f"pycuda import failed: {error}") from error
     except Exception as error:  # an extension module may fail in any way; its words are the message

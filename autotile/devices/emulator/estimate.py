@@ -42,8 +42,29 @@ class Counters:
     store_requests: float = 0.0
     store_sectors: float = 0.0
     store_passes: float = 0.0
-    shared_requests: float = 0.0
-    shared_wavefronts: float = 0.0
+    shared_load_requests: float = 0.0
+    shared_load_wavefronts: float = 0.0
+    shared_store_requests: float = 0.0
+    shared_store_wavefronts: float = 0.0
+
+    @property
+    def shared_requests(self) -> float:
+        return self.shared_load_requests + self.shared_store_requests
+
+    @property
+    def shared_wavefronts(self) -> float:
+        return self.shared_load_wavefronts + self.shared_store_wavefronts
+
+    @property
+    def per_request(self) -> dict[str, float]:
+        """Sectors a global request and wavefronts a shared one, on average, by name; none where there was none."""
+        pairs = {
+            "sectors_per_load": (self.load_sectors, self.load_requests),
+            "sectors_per_store": (self.store_sectors, self.store_requests),
+            "wavefronts_per_shared_load": (self.shared_load_wavefronts, self.shared_load_requests),
+            "wavefronts_per_shared_store": (self.shared_store_wavefronts, self.shared_store_requests),
+        }
+        return {name: total / requests for name, (total, requests) in pairs.items() if requests}
 
     def scaled(self, traced_flops: int, flops: int, traced_bytes: int, moved_bytes: int) -> Counters:
         """For a larger problem: stores grow with the bytes, the rest with the arithmetic (or the bytes without any)."""
@@ -56,8 +77,10 @@ class Counters:
             self.store_requests * by_bytes,
             self.store_sectors * by_bytes,
             self.store_passes * by_bytes,
-            self.shared_requests * by_work,
-            self.shared_wavefronts * by_work,
+            self.shared_load_requests * by_work,
+            self.shared_load_wavefronts * by_work,
+            self.shared_store_requests * by_work,
+            self.shared_store_wavefronts * by_work,
         )
 
 
@@ -65,8 +88,8 @@ def counters_of(accesses: Sequence[Access], launch: Launch) -> Counters:
     totals = dict.fromkeys(Counters.__dataclass_fields__, 0.0)
     for access in accesses:
         if access.space == "shared":
-            totals["shared_requests"] += access.requests
-            totals["shared_wavefronts"] += access.total
+            totals[f"shared_{access.op}_requests"] += access.requests
+            totals[f"shared_{access.op}_wavefronts"] += access.total
         else:
             op = access.op
             totals[f"{op}_requests"] += access.requests
@@ -87,7 +110,8 @@ def estimate_ms(
 ) -> float:
     """The modelled time of one launch, in ms."""
     clocks_a_ms = device.clock_ghz * 1e6 * device.sm_count
-    peak = {"float64": device.fp64_tflops}.get(dtype, device.fp32_tflops)
+    # Without tensor cores float64 runs at half the float32 rate at most, whatever the data sheet's tensor peak.
+    peak = min(device.fp64_tflops, device.fp32_tflops / 2) if dtype == "float64" else device.fp32_tflops
     sectors = counters.load_sectors + counters.store_sectors
     requests = counters.load_requests + counters.store_requests + counters.shared_requests
     units_ms = (
