@@ -87,7 +87,7 @@ def use(kernel: Kernel) -> None:
      "threads", "shared_bytes", "problem", "device", "entry", "dtype"],
 )  # fmt: skip
 def test_names_that_no_parameter_can_have(name: str) -> None:
-    with pytest.raises(KernelError, match="the name is reserved|must be an identifier"):
+    with pytest.raises(KernelError, match=r"the name is reserved|must be an identifier"):
         Parameter(name, (1, 2), 1, "")
 
 

@@ -86,7 +86,7 @@ def test_the_own_device_comes_before_a_nearer_problem_elsewhere(saved: Make) -> 
 
 
 def test_default() -> None:
-    with pytest.warns(AutotileWarning, match=r"that fits, so the kernel's default configuration serves \(match: default\)"):
+    with pytest.warns(AutotileWarning, match=r"so the kernel's default configuration serves \(match: default\)"):
         found = load(MemoryStore())
     assert (found.match, found.record) == ("default", None)
     assert found.config == load_kernel("matmul").configuration()

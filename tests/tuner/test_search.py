@@ -116,7 +116,7 @@ def test_a_space_of_one_is_exhausted(tune: Any) -> None:
 
 
 def test_a_space_of_none_says_what_rejects(tune: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"12 break `width > 999` \(file.yaml:7:3\)\. Without .* 12 are feasible"):
+    with pytest.raises(ConfigurationError, match=r"12 break `width > 999` \(file.yaml:7:3\).* 12 are feasible"):
         tune(rules=(Rule("width > 999", "width > 999", "file.yaml:7:3"),))
 
 
