@@ -23,7 +23,8 @@ class Workload:
     as a 32-bit int). `reference` holds what each output must be, within `bound` (elementwise or one number; 0: equal
     to the last bit). A reference is float64 where the bound is not 0, and of the output's own dtype where it is.
 
-    Raises ValueError for a reference of another shape than its output: nothing is ever broadcast.
+    Raises ValueError for a reference of another shape than its output (nothing is ever broadcast) and for a bound that
+    could accept anything: negative, infinite, NaN, or above 0 for an integer type.
     """
 
     arguments: tuple[str | int, ...]
@@ -33,10 +34,17 @@ class Workload:
     bound: Mapping[str, Array | float]
 
     def __post_init__(self) -> None:
-        for name, (shape, _) in self.outputs.items():
-            for what, array in (("reference", self.reference[name]), ("error bound", self.bound[name])):
+        for name, (shape, dtype) in self.outputs.items():
+            bound = self.bound[name]
+            for what, array in (("reference", self.reference[name]), ("error bound", bound)):
                 if np.shape(array) != shape and not (what == "error bound" and np.ndim(array) == 0):
                     raise ValueError(f"output {name!r} has shape {shape}, its {what} {np.shape(array)}")
+            if not (np.all(np.isfinite(bound)) and np.all(np.asarray(bound) >= 0)):
+                raise ValueError(f"the error bound of output {name!r} is negative or not finite somewhere")
+            if dtype.kind in "iub" and np.any(np.asarray(bound) != 0):
+                raise ValueError(
+                    f"output {name!r} is of integers, so its error bound must be 0: they are compared exactly"
+                )
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,8 @@ def compare(output: Array, reference: Array, bound: Array | float) -> Check:
         differs = np.ascontiguousarray(output).view(words) != np.ascontiguousarray(reference, output.dtype).view(words)
         ratio = np.where(differs, np.inf, 0.0)
     else:
-        ratio = _error_over_bound(output.astype(np.float64), np.asarray(reference, np.float64), bound)
+        wide = np.complex128 if output.dtype.kind == "c" else np.float64
+        ratio = _error_over_bound(output.astype(wide), np.asarray(reference, wide), bound)
     wrong = int(np.count_nonzero(~(ratio <= 1.0)))
     if not wrong:
         return Check(float(ratio.max(initial=0.0)), 0)

@@ -12,7 +12,7 @@ from autotile.build import Builder, find_built
 from autotile.codegen import render
 from autotile.devices.base import Device
 from autotile.errors import ConfigurationError
-from autotile.kernels import Kernel, Size
+from autotile.kernels import Input, Kernel, Output, Size
 from autotile.kernels.definition import FRESH_ALIGNMENT
 from autotile.measure.variant import make_variant
 from autotile.runtime.arguments import ArgumentChecker
@@ -115,9 +115,16 @@ class TunedKernel:
             if isinstance(argument, Size)
             else self._device_array(by_name[argument.name])
             if on_gpu
-            else by_name[argument.name].numpy()
+            else self._host_array(argument, by_name[argument.name])
             for argument in self._kernel.arguments
         ]
+
+    def _host_array(self, argument: Input | Output, view: View) -> np.ndarray[Any, Any]:
+        array = view.numpy()
+        if isinstance(argument, Input):
+            array = array.view()
+            array.flags.writeable = False  # the emulator faults a kernel that writes to an input
+        return array
 
     def _device_array(self, view: View) -> Any:
         from autotile.devices.cuda import Pointer
