@@ -46,7 +46,10 @@ def home_dir() -> Path:
     """Where records and binaries live: AUTOTILE_HOME, or the platform's folder for a user's data."""
     chosen = os.environ.get("AUTOTILE_HOME")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError:  # `~name` of nobody
+            return Path(chosen).absolute()
     import platformdirs  # imported here: `autotile --help` does not need it
 
     return Path(platformdirs.user_data_dir("autotile", appauthor=False))

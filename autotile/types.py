@@ -175,6 +175,12 @@ SCHEMA_VERSION = 1
 
 OK = "ok"
 
+PROVEN = ("proven", "yes")
+"""The entry of a record's `extra` that a winner gets with its proof."""
+
+OF_TRIALS = "of_trials"
+"""The key in a winner's `extra` of how many trials it was the best."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -200,6 +206,11 @@ class Record:
     created: str = ""
     autotile_version: str = ""
     extra: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def proven(self) -> bool:
+        """Whether it is a winner that held on other problems too: only such a record may be served as the best."""
+        return self.ok and PROVEN in self.extra
 
     @property
     def ok(self) -> bool:

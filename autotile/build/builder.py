@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -14,7 +14,7 @@ from typing import Protocol
 from autotile.assets import home_dir
 from autotile.build import nvcc
 from autotile.build.cache import BinaryCache, Meta, cache_key
-from autotile.build.process import ProcessPool
+from autotile.build.process import CLOSE_S, ProcessPool
 from autotile.errors import ToolchainMissing
 from autotile.types import Binary, Source, Target
 
@@ -115,9 +115,12 @@ class Builder:
         return future
 
     def close(self) -> None:
-        """Cancels what waits and kills what runs."""
+        """Cancels what waits and kills what runs. Does not wait for work that a kill does not end."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._processes.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            running = [future for future in self._pending.values() if not future.done()]
+        wait(running, timeout=CLOSE_S / 2)
 
     def __enter__(self) -> Builder:
         return self

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotile.build.nvcc import Usage
-from autotile.build.process import ProcessPool
+from autotile.build.process import CompileTimeout, ProcessPool
 from autotile.devices.emulator import toolchain as emulator
 from autotile.types import Source, Target
 
@@ -36,13 +38,25 @@ class HostCompiler:
         return emulator.flags_identity(self._toolchain)
 
     def compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> tuple[Path, Usage]:
-        """Builds in `workdir`. Raises CompileError, UnsupportedByEmulator or ToolchainMissing.
+        """Builds in `workdir`. Raises CompileError, UnsupportedByEmulator or ToolchainMissing."""
 
-        The emulator runs and stops the compiler itself, so `processes` has no part in it.
-        """
+        def run(command: Sequence[str], text: str, limit_s: float) -> tuple[int, str]:
+            environment = {**os.environ, "LC_ALL": "C"}
+            try:
+                done = processes.run(command, text=text, timeout_s=limit_s, environment=environment)
+            except CompileTimeout as error:
+                raise TimeoutError(str(error)) from error
+            return done.status, done.text
+
         output = workdir / BINARY_NAME
         built = emulator.compile_host(
-            source.text, source.entry, output, self._toolchain, cache_dir=self._cache_dir, timeout_s=timeout_s
+            source.text,
+            source.entry,
+            output,
+            self._toolchain,
+            cache_dir=self._cache_dir,
+            timeout_s=timeout_s,
+            runner=run,
         )
         return output, Usage(static_shared_bytes=built.static_shared_bytes)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import traceback
 import warnings
 
@@ -35,6 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in given
     warnings.showwarning = _show_warning
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill saves and cleans up as Ctrl-C does
     try:
         result = autotile.main(args=[a for a in given if a != "--debug"], prog_name="autotile", standalone_mode=False)
     except click.exceptions.Abort:  # how click passes an interrupt on

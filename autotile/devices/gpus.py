@@ -42,12 +42,12 @@ def find_gpu(name: str) -> DeviceInfo:
     return gpu_table()[found]
 
 
-def lookup_gpu(name: str, sm_count: int) -> DeviceInfo | None:
-    """The table's row of a GPU that is here, by the name that its driver gives. None when it is not in the table, or is
-    a part or a variant of that GPU with another number of multiprocessors."""
+def lookup_gpu(name: str, sm_count: int | None = None) -> DeviceInfo | None:
+    """The table's row of a GPU, by the name that its driver gives. None when it is not in the table, or is a part or a
+    variant of that GPU with another number of multiprocessors (where that is known)."""
     found = _by_name().get(_normalised(name))
     info = None if found is None else gpu_table()[found]
-    return info if info is not None and info.sm_count == sm_count else None
+    return info if info is not None and sm_count in (None, info.sm_count) else None
 
 
 def peaks_from_lanes(arch: str, sm_count: int, clock_ghz: float) -> tuple[float, float, float]:

@@ -95,7 +95,10 @@ class Expression:
             reason = error.msg if isinstance(error, SyntaxError) else str(error)
             raise ExpressionError(f"{self._where}{self.text!r} is not an expression: {reason}") from None
         names: set[str] = set()
-        self._check(self._tree, names)
+        try:
+            self._check(self._tree, names)
+        except RecursionError:
+            raise ExpressionError(f"{self._where}an expression nested too deeply") from None
         self.names = frozenset(names)
 
     def __repr__(self) -> str:
@@ -110,7 +113,9 @@ class Expression:
     def _check(self, node: ast.AST, names: set[str]) -> None:
         children: list[ast.expr]
         match node:
-            case ast.Constant(value=bool() | int() | float() | str()):
+            case ast.Constant(value=bool() | float() | str()):
+                return
+            case ast.Constant(value=int(number)) if abs(number) < 2**53:
                 return
             case ast.Name(id=name):
                 names.add(name)
@@ -167,7 +172,10 @@ class Expression:
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return FUNCTIONS[name](*(self._walk(argument, scope) for argument in arguments))
             case ast.BinOp(left=left, op=op, right=right):
-                return _BINARY[type(op)](self._walk(left, scope), self._walk(right, scope))
+                operands = self._walk(left, scope), self._walk(right, scope)
+                if any(np.asarray(operand).dtype.kind == "U" for operand in operands):
+                    raise TypeError(f"{ast.unparse(node)!r} calculates with text")
+                return _BINARY[type(op)](*operands)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return np.logical_not(self._walk(operand, scope))
             case ast.UnaryOp(operand=operand):

@@ -20,6 +20,8 @@ def validate(kernel: Kernel) -> None:
     """Raises KernelError, or UsageError for a dtype, naming the first thing that is wrong."""
     for dtype in kernel.dtypes:
         element_type(dtype)
+    if not kernel.entry.isidentifier() or kernel.entry in RESERVED:
+        raise KernelError(f"{kernel.entry!r} cannot be the name of a function in CUDA; set `entry` to another")
     _check_arguments(kernel)
     for name in (*(derived.name for derived in kernel.derived), *(trait.name for trait in kernel.traits)):
         if name in RESERVED or not name.isidentifier():

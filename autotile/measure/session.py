@@ -18,6 +18,7 @@ from typing import Protocol
 from autotile.build import Builder
 from autotile.devices.base import Device, Stage
 from autotile.devices.emulator.device import EmulatorDevice
+from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import Kernel
 from autotile.measure.timing import TimingPlan, interleaved, measure, physical_floor_ms
 from autotile.measure.variant import Variant, make_variant, require_right
@@ -25,6 +26,9 @@ from autotile.measure.workload import make_workload
 from autotile.types import Binary, Measurement, Problem
 
 TIME_SEED = 0
+
+MOST_EMULATED_BYTES = 64 << 20
+"""Largest problem that the emulator runs in full."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +157,19 @@ class EstimatedSession:
         """
         base = self._kernel.trace_problem(self._problem, variant.configuration)
         names = list(self._kernel.dimensions)
-        whole = [{}, *({name: 1} for name in reversed(names)), dict.fromkeys(names, 1)]
+        whole: list[dict[str, int]] = [{}, *({name: 1} for name in reversed(names)), dict.fromkeys(names, 1)]
         cut = [{name: odd * (2 * i + 1) for i, name in enumerate(names)} for odd in (1, 3, 2, 4, 8, 16, 32)]
-        inner = self._first_like(variant, base, whole) or variant
+        inner = self._first_like(variant, base, whole) or self._small_enough(variant)
         edge = self._first_like(variant, base, cut)
         return inner, [edge] if edge is not None else []
+
+    def _small_enough(self, variant: Variant) -> Variant:
+        if self._kernel.bytes_of(variant.problem) > MOST_EMULATED_BYTES:
+            raise UnsupportedByEmulator(
+                f"no small problem has the traits {dict(variant.source.traits)} of {variant.problem.label}, and that "
+                "one is too large to emulate; give the kernel trace_sizes that keep them"
+            )
+        return variant
 
     def _first_like(self, variant: Variant, base: Problem, growths: Sequence[Mapping[str, int]]) -> Variant | None:
         for growth in growths:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from autotile.codegen import render
+from autotile.devices.gpus import lookup_gpu
 from autotile.errors import AutotileError, ImportRefused
 from autotile.kernels import Kernel
 from autotile.kernels.expressions import Expression
+from autotile.measure import physical_floor_ms
 from autotile.report.formats.common import Kernels
 from autotile.store import RecordStore, Unreadable, best_of
 from autotile.store.names import is_safe
@@ -70,7 +72,7 @@ def import_results(path: Path, store: RecordStore, kernels: Callable[[str], Kern
     for record in accepted:
         groups.setdefault((record.identity.device, record.identity.arch, record.problem), []).append(record)
     for group in groups.values():
-        if (best := best_of(group)) is not None:
+        if (best := best_of(record for record in group if record.proven)) is not None:
             store.save_best(best)
     return ImportSummary(len(new), refused, len(accepted) - len(new))
 
@@ -134,13 +136,26 @@ def _check(record: Record, kernels: Kernels) -> None:
     if measurement is not None:
         if record.ok and not (measurement.time_ms > 0 and measurement.min_ms > 0 and measurement.spread_ms >= 0):
             raise ImportRefused(f"a time of {measurement.time_ms:g} ms is none")
+        if measurement.runs < 1 or (record.max_error is not None and not 0 <= record.max_error <= 1):
+            raise ImportRefused("its number of runs, or its error, cannot be")
         if measurement.estimated != identity.estimated:
             raise ImportRefused("its time says it is an estimate and its identity that it is measured, or the reverse")
     kernel = kernels(problem.kernel)
     if kernel.name != problem.kernel or kernel.problem(dict(problem.sizes), problem.dtype) != problem:
         raise ImportRefused(f"kernel {kernel.name} has the dimensions {', '.join(kernel.dimensions)}, in this order")
+    _check_time(kernel, record)
     _check_configuration(kernel, record)
     _check_source(kernel, record)
+
+
+def _check_time(kernel: Kernel, record: Record) -> None:
+    """A forged time would win for ever: it must be possible on its GPU, where that is a known one."""
+    gpu = lookup_gpu(record.identity.device)
+    if gpu is None or not record.ok or record.identity.estimated:
+        return
+    floor_ms = physical_floor_ms(kernel, record.problem, gpu)
+    if record.time_ms < floor_ms:
+        raise ImportRefused(f"{record.time_ms:g} ms is less than the {floor_ms:g} ms that {gpu.name} needs at its peak")
 
 
 def _check_configuration(kernel: Kernel, record: Record) -> None:

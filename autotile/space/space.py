@@ -25,6 +25,9 @@ from autotile.types import Configuration, Problem, Value
 
 Column = np.ndarray[Any, Any]
 
+MOST_ROWS = 20_000_000
+"""Rows that are held at once, some 200 bytes each."""
+
 MOST_CONFIGURATIONS = 2**62
 """Combinations are numbered in 64-bit integers."""
 
@@ -179,6 +182,11 @@ class _Builder:
     def _expand(self, name: str, domain: tuple[Value, ...]) -> None:
         """All rows so far, times the values of one more parameter."""
         size = len(domain)
+        if self.rows * size > MOST_ROWS:
+            raise ConfigurationError(
+                f"the space has more than {MOST_ROWS} configurations, counted up to {name!r}; narrow some domains, or "
+                "add rules that reject early"
+            )
         self.values = {key: np.repeat(column, size) for key, column in self.values.items()}
         self.codes = {key: np.repeat(column, size) for key, column in self.codes.items()}
         self.codes[name] = np.tile(np.arange(size, dtype=np.int32), self.rows)

@@ -167,12 +167,12 @@ class _Reader:
 
     def problem(self, kernel: Kernel, node: Node) -> Problem:
         entries = self.mapping(node, (*kernel.dimensions, "dtype"), "a problem")
-        dtype = entries["dtype"][1].value if "dtype" in entries else None
-        sizes = {key: value.value for key, (_, value) in entries.items() if key != "dtype"}
+        dtype = entries["dtype"][1].plain() if "dtype" in entries else None
+        sizes = {key: value.plain() for key, (_, value) in entries.items() if key != "dtype"}
         for name, (_, value) in entries.items():
             if name != "dtype":  # one size at a time, so that a fault is placed at its own value
                 with self.at(value):
-                    kernel.problem({**dict.fromkeys(kernel.dimensions, 1), name: value.value})
+                    kernel.problem({**dict.fromkeys(kernel.dimensions, 1), name: value.plain()})
         with self.at(node):
             return kernel.problem(sizes, dtype)
 
@@ -246,8 +246,8 @@ def set_option(options: SearchOptions, key: str, value: Any) -> SearchOptions:
         except ValueError as error:
             raise ConfigurationError(f"search.time: {error}") from None
     least = 1 if key == "trials" else 0
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"search.{key} must be an integer of at least {least}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**32:
+        raise ConfigurationError(f"search.{key} must be an integer of at least {least} and below 2^32, not {value!r}")
     return dataclasses.replace(options, trials=value) if key == "trials" else dataclasses.replace(options, seed=value)
 
 

@@ -7,6 +7,7 @@ booleans of YAML 1.2 (`true` and `false` alone: `on`, `off`, `yes` and `no` stay
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from autotile.errors import SpecError
 FLOAT = re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
 
 TAG = "tag:yaml.org,2002:"
+MOST_NODES = 100_000
 PLAIN_TAGS = frozenset({"map", "seq", "str", "int", "float", "bool", "null"})
 
 
@@ -51,20 +53,26 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+01234567
 
 def read_documents(text: str, file: str) -> list[Node]:
     """The documents of a YAML text. Raises SpecError with file:line:column for anything that is not strict YAML."""
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        raise SpecError(f"not YAML: {str(error).splitlines()[0]}", file) from None
     try:
         nodes = []
         while loader.check_node():
             nodes.append(loader.get_node())
-        return [_convert(loader, node, file) for node in nodes if node is not None]
+        budget = iter(range(MOST_NODES))
+        return [_convert(loader, node, file, budget) for node in nodes if node is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = (error.problem or str(error)).replace("\\t", "tab")
         if "'\\t'" in str(error) or _tab_at(text, mark):
             problem = "a tab; YAML wants spaces for indentation"
         raise SpecError(problem, file, *_place(mark)) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SpecError(f"not YAML: {error}", file) from None
+    except RecursionError:
+        raise SpecError("nested too deeply", file) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise SpecError(f"not YAML: {str(error).splitlines()[0]}", file) from None
     finally:
         loader.dispose()
 
@@ -89,29 +97,32 @@ def _tab_at(text: str, mark: yaml.Mark | None) -> bool:
     )
 
 
-def _convert(loader: yaml.SafeLoader, node: yaml.Node, file: str) -> Node:
+def _convert(loader: yaml.SafeLoader, node: yaml.Node, file: str, budget: Iterator[int]) -> Node:
+    """`budget` runs out when aliases unfold to more than a search file can mean."""
+    if next(budget, None) is None:
+        raise SpecError(f"more than {MOST_NODES} values, aliases unfolded", file)
     line, column = node.start_mark.line + 1, node.start_mark.column + 1
     if node.tag.removeprefix(TAG) not in PLAIN_TAGS:
         raise SpecError(f"the tag {node.tag!r} is not allowed; write plain values", file, line, column)
     if isinstance(node, yaml.MappingNode):
         pairs: dict[Any, tuple[Node, Node]] = {}
         for key_node, value_node in node.value:
-            key = _convert(loader, key_node, file)
+            key = _convert(loader, key_node, file, budget)
             if not isinstance(key.value, str):
                 raise SpecError(f"the key {key.plain()!r} is not a name; put it in quotes", file, key.line, key.column)
             if key.value in pairs:
                 first = pairs[key.value][0].line
                 raise SpecError(f"{key.value!r} stands twice, first in line {first}", file, key.line, key.column)
-            pairs[key.value] = (key, _convert(loader, value_node, file))
+            pairs[key.value] = (key, _convert(loader, value_node, file, budget))
         return Node(pairs, line, column)
     if isinstance(node, yaml.SequenceNode):
-        return Node([_convert(loader, item, file) for item in node.value], line, column)
+        return Node([_convert(loader, item, file, budget) for item in node.value], line, column)
     if node.tag.endswith((":float", ":int")):
         return Node(_number(node.value, file, line, column), line, column)
     try:
         value = loader.construct_object(node)
-    except yaml.YAMLError as error:
-        raise SpecError(str(error), file, line, column) from None
+    except (yaml.YAMLError, KeyError) as error:
+        raise SpecError(f"{node.value!r} does not fit its tag: {error}", file, line, column) from None
     return Node(value, line, column)
 
 

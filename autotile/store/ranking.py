@@ -41,16 +41,12 @@ def supersedes(record: Record, stored: Record | None, over: Over | None = None) 
 
 
 def best_of(records: Iterable[Record]) -> Record | None:
-    """The one that stays when the records are offered in order; None where none went well.
-
-    A later record of a configuration stands for all of its earlier ones: a finalist may have failed its proof.
-    """
-    last = {(record.identity, record.configuration.key): record for record in records}
+    """The one that stays when the records are offered in order; None where none went well."""
 
     def keep(stored: Record | None, record: Record) -> Record | None:
         return record if supersedes(record, stored) else stored
 
-    return reduce(keep, last.values(), None)
+    return reduce(keep, records, None)
 
 
 def _not_older(record: Record, stored: Record) -> bool:

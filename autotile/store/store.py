@@ -20,7 +20,7 @@ from autotile.assets import home_dir
 from autotile.errors import StoreError
 from autotile.store import journal
 from autotile.store.names import device_folder, device_prefix, path_name
-from autotile.store.ranking import Over, best_of, estimated, supersedes
+from autotile.store.ranking import Over, estimated, supersedes
 from autotile.store.serial import Unreadable, from_line, parse, pretty, to_line, to_object
 from autotile.types import Problem, Record
 
@@ -100,10 +100,7 @@ class Store:
             self._describe_device(path, record)
             # The journal's lock guards the best too: best.json itself is replaced, so a lock on it would not last.
             with journal.opened(trials) as descriptor, journal.locked(descriptor):
-                stored, intact = self._read_best(path)
-                if not intact:
-                    stored = self._recomputed(path, alone=True)
-                if not supersedes(record, stored, over) and (intact or stored != record):
+                if not supersedes(record, self._serve(path), over):
                     return False
                 journal.write_atomically(path, pretty(to_object(record)).encode())
         return True
@@ -141,7 +138,8 @@ class Store:
         """The record to serve on a device, or None. Reads one small file, however large the store.
 
         Without `arch`, a device whose name stands for several architectures answers with its newest record.
-        A best.json that cannot be read costs one StoreWarning, and the journal answers in its stead.
+        A best.json that cannot be read is as good as none, and costs one StoreWarning: the journal does not say which
+        of its trials were proven, and the next search crowns one again without measuring anew.
         """
         name = path_name(problem.key) + BEST
         folders = [self.root / device_folder(device, arch)] if arch is not None else self._device_folders(device)
@@ -196,22 +194,15 @@ class Store:
         return None
 
     def _serve(self, path: Path) -> Record | None:
+        """The record of a best.json; None where there is no file, or one that cannot be read."""
         with _telling(path, "read"):
-            stored, intact = self._read_best(path)
-            return stored if intact else self._recomputed(path)
-
-    def _read_best(self, path: Path) -> tuple[Record | None, bool]:
-        """The record of a best.json (None where there is no file), and whether the file is intact."""
-        try:
-            return from_line(path.read_bytes()), True
-        except (FileNotFoundError, NotADirectoryError):
-            return None, True
-        except Unreadable as fault:
-            journal.warn(f"{path}: {fault}; the fastest trial beside it is used instead, until a search saves a best")
-            return None, False
-
-    def _recomputed(self, path: Path, alone: bool = False) -> Record | None:
-        return best_of(journal.read(path.with_name(path.name.removesuffix(BEST) + RECORDS), alone))
+            try:
+                return from_line(path.read_bytes())
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            except Unreadable as fault:
+                journal.warn(f"{path}: {fault}; it counts as not there until a search saves a best again")
+                return None
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from functools import partial
 from autotile.errors import VariantError
 from autotile.measure import Session, Variant, prove
 from autotile.tuner.workshop import Workshop
-from autotile.types import Binary, Record
+from autotile.types import OF_TRIALS, PROVEN, Binary, Record
 
 FINALISTS = 5
 """How many of the best are timed again."""
@@ -37,12 +37,13 @@ def crown(
     session: Session,
     workshop: Workshop,
     outdated: Callable[[Record], bool],
+    trials: int,
     retime: bool = True,
 ) -> tuple[Record | None, list[Record]]:
     """Saves the fastest finalist that holds. Returns its record (None when none does), and those that failed.
 
     A race's winner is flattered by noise: what counts, and is kept, is the time of the finals. A saved best that is
-    `outdated` gives way even to a slower one.
+    `outdated` gives way even to a slower one. It is marked as proven, and as the best of so many `trials`.
     """
     workshop.listener.finals(len(finalists))
     timed = list(finalists)
@@ -60,7 +61,11 @@ def crown(
             failed.append(replace(finalist.record, outcome=error.outcome, message=str(error), measurement=None))
             workshop.store.append(failed[-1])
             continue
-        proven = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
+        proven = replace(
+            finalist.record,
+            max_error=max(worst, finalist.record.max_error or 0.0),
+            extra=(*finalist.record.extra, PROVEN, (OF_TRIALS, str(trials))),
+        )
         if not workshop.store.save_best(proven, over=partial(_wins, proven, outdated)):
             workshop.listener.note(
                 "a faster one is on record for this problem already, and stays the one that is loaded"

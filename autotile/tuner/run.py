@@ -23,7 +23,7 @@ from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
 from autotile.tuner.strategy import Strategy
 from autotile.tuner.workshop import Workshop
-from autotile.types import OK, SCHEMA_VERSION, Binary, Configuration, Identity, Problem, Record
+from autotile.types import OF_TRIALS, OK, SCHEMA_VERSION, Binary, Configuration, Identity, Problem, Record
 
 
 def search(
@@ -150,7 +150,7 @@ class _Search:
         self.listener.started(self.kernel, self.problem, self.device.info, self.space, len(self.records), self.goal)
         stopped_by = self._stop_reason()
         best = self._saved()
-        uncrowned = best is None and self._best() is not None and not self.points
+        uncrowned = self._best() is not None and not self.points and not self._crowned_among(best)
         if stopped_by is None or uncrowned:
             with open_session(self.device, self.builder, self.kernel, self.problem) as session:
                 stopped_by = stopped_by or self._trials(session)
@@ -176,6 +176,11 @@ class _Search:
         """The saved best of this problem, if it is of this identity; none after a run that was killed early."""
         saved = self.store.best(self.kernel.name, self.problem, self.identity.device)
         return saved if saved is not None and saved.identity == self.identity else None
+
+    def _crowned_among(self, best: Record | None) -> bool:
+        """False after a run that was killed between its trials and its finals."""
+        crowned = dict(best.extra).get(OF_TRIALS, "0") if best is not None else "0"
+        return crowned.isdigit() and int(crowned) >= len(self.records)
 
     def _stop_reason(self) -> str | None:
         if self.points and len(self.records) >= self.goal:
@@ -294,7 +299,9 @@ class _Search:
         begun = time.perf_counter()
         best = distinct_best(self.records.values(), 1 if interrupted else FINALISTS)
         finalists = [Finalist(record, *self._built(record)) for record in best]
-        winner, failed = crown(finalists, session, self.workshop, self._measured_anew, retime=not interrupted)
+        winner, failed = crown(
+            finalists, session, self.workshop, self._measured_anew, len(self.records), retime=not interrupted
+        )
         for record in failed:
             row = self.space.row_of(record.configuration)
             assert row is not None, "a finalist outside the space"

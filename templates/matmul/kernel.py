@@ -124,6 +124,10 @@ KERNEL = Kernel(
         static_shared_bytes="tile_bytes if staging == 'static' else 0",
     ),
     rules=(
+        Rule(
+            "problem.k <= 1000000 or problem.dtype == 'float64'",
+            "with k = {problem.k} the error bound of float32 sums is a tenth of |A||B| and proves little; use float64",
+        ),
         # What does nothing stays at one value, or the space would hold the same kernel many times.
         Rule(
             "staging != 'none' or (thread_m == 1 and thread_n == 1 and block_k == 8)",

@@ -24,7 +24,7 @@ from autotile.codegen import template_digest
 from autotile.kernels import Kernel
 from autotile.kernels.loader import read_folder
 from autotile.store import Store
-from autotile.types import SCHEMA_VERSION, Identity, Measurement, Record
+from autotile.types import PROVEN, SCHEMA_VERSION, Identity, Measurement, Record
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,6 +101,7 @@ def saved(walk: Kernel) -> Record:
         launch=walk.launch_of(problem, configuration),
         source_digest=render(walk, problem, configuration).digest,
         created="2025-06-01T12:00:00+00:00",
+        extra=(PROVEN,),
     )
     Store().append(record)
     Store().save_best(record)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -717,6 +720,105 @@ def test_a_library_of_another_machine(tmp_path: Path) -> None:
     path.write_bytes(b"\x7fELF" + bytes(60))
     with pytest.raises(LaunchError, match="delete it"):
         EmulatedProgram(path)
+
+
+@pytest.mark.parametrize("length", [40, 70, 4096, -1])
+def test_a_truncated_library_is_refused_before_it_is_loaded(
+    toolchain: HostToolchain, cache_dir: Path, tmp_path: Path, length: int
+) -> None:
+    path = tmp_path / "k.so"
+    compile_host(kernel("", ""), "kernel", path, toolchain, cache_dir=cache_dir)
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(LaunchError, match="truncated"):
+        EmulatedProgram(path)
+
+
+def stand_in(folder: Path, script: str) -> HostToolchain:
+    """A compiler that is a shell script."""
+    path = folder / "cxx"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return HostToolchain(str(path), f"stand-in {folder.name}")
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (
+            "echo 'ld: cannot find -lm' >&2; echo 'collect2: error: ld returned 1 exit status' >&2; exit 1",
+            "cannot find",
+        ),
+        ("echo \"cxx: error: unrecognized command-line option '-mfma'\" >&2; exit 1", "unrecognized"),
+        ("echo 'cxx: internal compiler error: in main, at x.c:1' >&2; exit 4", "internal compiler error"),
+        ("echo 'kernel.cu:1:1: fatal error: error writing to /tmp/a.s: No space left on device' >&2; exit 1", "space"),
+        ("printf 'error: \\377\\376' >&2; exit 1", "empty kernel: error: \ufffd\ufffd"),
+        ("exit 0", "without a library"),
+        ("while [ $# -gt 1 ]; do [ $1 = -o ] && echo nonsense > $2; shift; done", "cannot load"),
+    ],
+)
+def test_a_fault_of_the_machine_is_no_fault_of_the_source(
+    toolchain: HostToolchain, cache_dir: Path, tmp_path: Path, script: str, says: str
+) -> None:
+    # The runtime is compiled; then the compiler breaks.
+    broken = stand_in(tmp_path, f'case "$*" in *" -c "*) exec {toolchain.path} "$@";; esac\n{script}')
+    with pytest.raises(ToolchainMissing, match=says):
+        compile_host(kernel("", ""), "kernel", tmp_path / "k.so", broken, cache_dir=tmp_path / "cache")
+    assert not list(tmp_path.glob("*k.so*"))
+
+
+def test_a_compiler_that_is_gone(toolchain: HostToolchain, tmp_path: Path) -> None:
+    gone = HostToolchain(str(tmp_path / "gone"), "gone 1.0")
+    with pytest.raises(ToolchainMissing, match="gone"):
+        compile_host(kernel("", ""), "kernel", tmp_path / "k.so", gone, cache_dir=tmp_path)
+
+
+def test_a_damaged_runtime_is_compiled_again(
+    toolchain: HostToolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile_it() -> None:
+        compile_host(kernel("", ""), "kernel", tmp_path / "k.so", toolchain, cache_dir=tmp_path)
+
+    compile_it()
+    (folder,) = tmp_path.glob("runtime-*")
+    data = (folder / "runtime.o").read_bytes()
+    (folder / "runtime.o").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ToolchainMissing, match="damaged"):  # this process looked at it before; now it knows
+        compile_it()
+    compile_it()
+    assert (folder / "runtime.o").read_bytes() == data
+    (folder / "end.o").unlink()
+    monkeypatch.setattr("autotile.devices.emulator.toolchain._VERIFIED", set())
+    compile_it()
+    assert (folder / "end.o").is_file()
+    assert not list(tmp_path.glob("building-*"))
+
+
+def test_a_version_that_is_not_utf8(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTILE_CXX", stand_in(tmp_path, "printf 'cxx \\377 1.0\\n'").path)
+    assert find_host_compiler().version_text == "cxx \ufffd 1.0"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_during_a_launch_can_launch(build: Build) -> None:
+    program = build(kernel("float* out", "while (out[0] == 0.0f) { }"))
+    quick = build(kernel("float* out", "out[0] = 1.0f;"))
+    launch = ((1, 1, 1), (1, 1, 1), 0)
+    busy = threading.Thread(target=lambda: program.launch(*launch, [zeros(1)], "run", limit_s=0.5))
+    busy.start()
+    time.sleep(0.1)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            out = zeros(1)
+            quick.launch(*launch, [out], "run")
+            os._exit(0 if out[0] == 1 else 3)
+        finally:
+            os._exit(4)
+    busy.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    clean(quick.launch(*launch, [zeros(1)], "run"))
 
 
 DECLARATIONS: Sequence[str] = (

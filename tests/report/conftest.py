@@ -9,7 +9,7 @@ import pytest
 
 from autotile.codegen import render, template_digest
 from autotile.kernels import Kernel, load_kernel
-from autotile.types import Identity, Measurement, Record
+from autotile.types import PROVEN, Identity, Measurement, Record
 
 TOYS = Path(__file__).parents[1] / "data" / "kernels"
 
@@ -46,6 +46,7 @@ def measured(kernels: Callable[[str], Kernel]) -> Callable[..., Record]:
             launch=definition.launch_of(problem, configuration),
             source_digest=render(definition, problem, configuration).digest,
             created="2025-06-01T12:00:00+00:00",
+            extra=(PROVEN,),
         )
         return dataclasses.replace(record, **(changes or {}))
 

@@ -342,9 +342,13 @@ def test_a_damaged_best_does_not_bring_the_failed_finalist_back(walk: Kernel, tm
     search(Spec(walk, (problem,), TWELVE), device, FakeBuilder(), store)
     (file,) = tmp_path.rglob("*.best.json")
     file.write_text("torn")
-    with pytest.warns(UserWarning, match="the fastest trial beside it"):
+    with pytest.warns(UserWarning, match="counts as not there"):
         found = store.best("walk", problem, "Fake GPU")
-    assert not bad(found.configuration)
+    assert found is None
+    with pytest.warns(UserWarning, match="counts as not there"):
+        (again,) = search(Spec(walk, (problem,), TWELVE), device, FakeBuilder(), store)
+    assert again.new_trials == 0  # crowned anew from what is on record
+    assert not bad(store.best("walk", problem, "Fake GPU").configuration)
 
 
 def test_finalists_are_timed_again(tune: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import os
+import struct
 import threading
 import time
 import weakref
@@ -39,6 +41,10 @@ _LEVELS = {"run": 0, "check": 1, "trace": 2}
 # A launch catches this process's faults while it lasts, so two programs cannot run at the same time either. Reentrant,
 # because a collection of garbage during a report may close another program.
 _LAUNCHING = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a fork waits for a launch to end: the child has no thread that would end it
+    os.register_at_fork(
+        before=_LAUNCHING.acquire, after_in_parent=_LAUNCHING.release, after_in_child=_LAUNCHING.release
+    )
 
 
 def device_buffer(array: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -160,6 +166,7 @@ class EmulatedProgram:
 
 def _load(shared_object: Path) -> ctypes.CDLL:
     try:
+        _refuse_truncated(shared_object)
         library = ctypes.CDLL(str(shared_object.resolve()))
         version = ctypes.c_uint32.in_dll(library, "autotile_abi").value
     except (OSError, ValueError) as error:
@@ -172,6 +179,25 @@ def _load(shared_object: Path) -> ctypes.CDLL:
         raise LaunchError(f"{shared_object} was built by another version of the emulator: delete it and build it again")
     abi.declare(library)
     return library
+
+
+def _refuse_truncated(shared_object: Path) -> None:
+    """Raises ValueError for an ELF file shorter than its table of sections says: loading it could be a SIGBUS.
+
+    The table is the last thing in a file. What is no 64-bit ELF file is left to the loader.
+    """
+    with shared_object.open("rb") as file:
+        header = file.read(64)
+        size = os.fstat(file.fileno()).st_size
+    if header[:5] != b"\x7fELF\x02":
+        return
+    if len(header) < 64:
+        raise ValueError("it is truncated")
+    order = "<" if header[5] == 1 else ">"
+    (offset,) = struct.unpack_from(f"{order}Q", header, 40)
+    entry_bytes, entries = struct.unpack_from(f"{order}HH", header, 58)
+    if size < offset + entry_bytes * entries:
+        raise ValueError(f"it is truncated: {size} bytes of {offset + entry_bytes * entries}")
 
 
 def _close(library: ctypes.CDLL) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import json
 import os
 import platform
 import re
@@ -13,22 +15,36 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from autotile.devices.emulator.program import EmulatedProgram
 from autotile.devices.emulator.source import ARENA_SYMBOL, bind_shared_arrays
 from autotile.devices.emulator.unsupported import refuse_unsupported
-from autotile.errors import CompileError, ToolchainMissing
+from autotile.errors import CompileError, LaunchError, ToolchainMissing
 
 HOST_FOLDER = Path(__file__).parent / "host"
 SOURCE_NAME = "kernel.cu"
 RUNTIME_TIMEOUT_S = 120.0
 
+Runner: TypeAlias = "Callable[[Sequence[str], str, float], tuple[int, str]]"
+"""Runs a command on an input for so many seconds at most: its status and messages. Raises TimeoutError and OSError."""
+
 _FENCES = ("begin", "end", "arena")
+_OBJECTS = tuple(f"{part}.o" for part in (*_FENCES, "runtime"))
+_LIST_NAME = "objects.json"
+_VERIFIED: set[Path] = set()  # runtime folders whose objects this process found, or made, intact
 _ERROR = re.compile(rf"(?:^|/){re.escape(SOURCE_NAME)}:(\d+):(?:\d+:)?\s*(?:fatal )?error: (.*)$", re.MULTILINE)
 _ANY_ERROR = re.compile(r"(?:error|undefined reference|undefined symbol)[^\n]*", re.IGNORECASE)
+_NO_ENTRY = re.compile(r"(?:^|/)entry:\d+:", re.MULTILINE)
+# Said of the machine even where a line of the source is named, as when the disk is full.
+_MACHINE_FAULT = re.compile(
+    r"No space left on device|Disk quota exceeded|Input/output error|Read-only file system|Permission denied"
+    r"|[Cc]annot create temporary|cannot execute|unrecognized (?:command[- ]line )?(?:option|argument)"
+)
+_EMPTY_KERNEL = 'extern "C" __global__ void empty() {}\n'
 
 
 @dataclass(frozen=True)
@@ -81,7 +97,10 @@ def _ask_version(command: str) -> HostToolchain | None:
     if path is None:
         return None
     try:
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
+        answer = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
+            timeout=20, check=True,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
     return HostToolchain(path, answer.stdout.partition("\n")[0].strip())
@@ -142,63 +161,97 @@ def flags_identity(toolchain: HostToolchain) -> str:
     return f"{toolchain.version_text}; {' '.join(_kernel_flags(toolchain, True))}; host {_host_hash()}"
 
 
-def _run(command: Sequence[str], text: str, timeout_s: float) -> str | None:
-    """Runs a compiler on `text`; returns None when it succeeded, else what it wrote to stderr."""
+def run_alone(command: Sequence[str], text: str, timeout_s: float) -> tuple[int, str]:
+    """The runner of a build that nobody else may stop."""
     # A session of its own, because the driver's children hold the pipe open after the driver has been killed.
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env={**os.environ, "LC_ALL": "C"},
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8",
+        errors="replace", start_new_session=True, env={**os.environ, "LC_ALL": "C"},
     )  # fmt: skip
     try:
         _, errors = process.communicate(text, timeout=timeout_s)
     except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may have ended by itself
+                os.killpg(process.pid, signal.SIGKILL)
+        with process:  # reaps it and closes its pipes
+            pass
         if isinstance(error, subprocess.TimeoutExpired):
-            raise CompileError(
-                f"the C++ compiler did not finish within {timeout_s:g} s and was stopped. "
-                "Unroll less, or allow more time for a build."
-            ) from error
+            raise TimeoutError from error
         raise
-    return None if process.returncode == 0 else errors
+    return process.returncode, errors
 
 
-def _runtime_folder(toolchain: HostToolchain, cache_dir: Path) -> Path:
-    """The folder with the runtime's objects, compiled on first use; several processes may come at once."""
+def _runtime_folder(toolchain: HostToolchain, cache_dir: Path, runner: Runner) -> Path:
+    """The folder with the runtime's objects, compiled on first use; several processes may come at once.
+
+    What a crash or a full disk damaged is compiled again. Looked at once in a process.
+    """
     key = hashlib.sha256(
         f"{toolchain.path}\0{toolchain.version_text}\0{_COMMON_FLAGS}\0{_host_hash()}".encode()
     ).hexdigest()
     folder = cache_dir / f"runtime-{key[:16]}"
-    if folder.is_dir():
-        return folder
+    if not (folder in _VERIFIED and folder.is_dir()) and not _is_intact(folder):
+        try:
+            _build_runtime(toolchain, folder, runner)
+        except TimeoutError:
+            raise ToolchainMissing(
+                f"{toolchain.path} did not finish the emulator's runtime within {RUNTIME_TIMEOUT_S:g} s and was stopped"
+            ) from None
+        except OSError as error:
+            raise ToolchainMissing(
+                f"the emulator's runtime cannot be built with {toolchain.path} in {cache_dir}: {error}"
+            ) from error
+    _VERIFIED.add(folder)
+    return folder
+
+
+def _is_intact(folder: Path) -> bool:
+    """Whether a runtime folder holds exactly the objects that were compiled."""
+    try:
+        listed = json.loads((folder / _LIST_NAME).read_text(encoding="utf-8"))
+        return bool(listed == _listing(folder))
+    except (OSError, ValueError):
+        return False
+
+
+def _listing(folder: Path) -> dict[str, list[int | str]]:
+    """Size and SHA-256 of each of the runtime's objects."""
+    contents = {name: (folder / name).read_bytes() for name in _OBJECTS}
+    return {name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in contents.items()}
+
+
+def _build_runtime(toolchain: HostToolchain, folder: Path, runner: Runner) -> None:
+    cache_dir = folder.parent
     cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache_dir, prefix="building-") as scratch:
+    with tempfile.TemporaryDirectory(dir=cache_dir, prefix="building-", ignore_cleanup_errors=True) as scratch:
         built = Path(scratch) / "runtime"
         built.mkdir()
         inputs = {name: ("fence.cpp", f"-DAUTOTILE_FENCE_{name.upper()}") for name in _FENCES}
         for part, (file, *defines) in {**inputs, "runtime": ("runtime.cpp",)}.items():
-            command = [
-                toolchain.path,
-                *_COMMON_FLAGS,
-                *defines,
-                "-c",
-                str(HOST_FOLDER / file),
-                "-o",
-                f"{built / part}.o",
-            ]
-            errors = _run(command, "", RUNTIME_TIMEOUT_S)
-            if errors is not None:
+            output = built / f"{part}.o"
+            command = [toolchain.path, *_COMMON_FLAGS, *defines, "-c", str(HOST_FOLDER / file), "-o", str(output)]
+            status, errors = runner(command, "", RUNTIME_TIMEOUT_S)
+            if status != 0 or not output.is_file() or not output.stat().st_size:
+                said = _first_line(errors) if status else "it wrote no object file"
                 raise ToolchainMissing(
-                    f"{toolchain.version_text} cannot compile the emulator's runtime: {_first_line(errors)}. "
+                    f"{toolchain.version_text} cannot compile the emulator's runtime: {said}. "
                     "Install a compiler with C++17 (g++ 10 or clang++ 12 and later), or name one in AUTOTILE_CXX."
                 )
-        try:
-            built.rename(folder)
-        except OSError:
-            # Another process was first, and its objects are the same.
-            if not folder.is_dir():
-                raise
-    return folder
+        (built / _LIST_NAME).write_text(json.dumps(_listing(built)), encoding="utf-8")
+        for attempt in range(8):
+            try:
+                built.rename(folder)
+                return
+            except OSError:
+                # Another process was first, and its objects are the same; or a damaged folder stands there.
+                if not folder.is_dir():
+                    raise
+            if _is_intact(folder):
+                return
+            with contextlib.suppress(OSError):  # another process may clear the same damaged folder
+                folder.rename(Path(scratch) / f"damaged-{attempt}")
+        raise OSError(f"{folder} cannot be replaced")
 
 
 def _first_line(errors: str) -> str:
@@ -206,17 +259,35 @@ def _first_line(errors: str) -> str:
     return match.group().strip() if match else (errors.strip().splitlines() or ["no message"])[0]
 
 
-def _compile_error(errors: str, entry: str, toolchain: HostToolchain) -> CompileError:
+def _failure(
+    errors: str, entry: str, toolchain: HostToolchain, runtime: Path, fault_of_machine: Callable[[], str | None]
+) -> CompileError | ToolchainMissing:
+    """The source's fault is a CompileError; the machine's, under which no other source would fare better, is not."""
+    named = f"{toolchain.path} ({toolchain.version_text})"
+    machine = _MACHINE_FAULT.search(errors)
+    if machine is not None:
+        line = next(line for line in errors.splitlines() if machine.group() in line)
+        return ToolchainMissing(f"{named} cannot compile on this machine: {line.strip()}")
     match = _ERROR.search(errors)
     if match is not None:
         return CompileError(f"{SOURCE_NAME}:{match.group(1)}: {match.group(2)} ({toolchain.version_text})")
-    if "entry:" in errors:
+    if _NO_ENTRY.search(errors):
         return CompileError(f"{SOURCE_NAME} has no kernel named {entry!r} that can be called from outside.")
-    return CompileError(f"{SOURCE_NAME}: {_first_line(errors)} ({toolchain.version_text})")
+    if not _is_intact(runtime):
+        _VERIFIED.discard(runtime)
+        return ToolchainMissing(
+            f"the emulator's runtime in {runtime} was damaged or removed while it was in use: run again, to rebuild it"
+        )
+    fault = fault_of_machine()
+    if fault is None:
+        return CompileError(f"{SOURCE_NAME}: {_first_line(errors)} ({toolchain.version_text})")
+    return ToolchainMissing(
+        f"{named} does not even compile an empty kernel: {fault}. Mend it, or name another compiler in AUTOTILE_CXX."
+    )
 
 
 def _link_flags(runtime: Path, dynamic_arrays: Sequence[str], shared_object: Path) -> list[str]:
-    begin, *behind = (f"{runtime / part}.o" for part in (*_FENCES, "runtime"))
+    begin, *behind = (str(runtime / name) for name in _OBJECTS)
     linked = ["-shared", "-nostdlib", begin, "-x", "c++", "-", "-x", "none", *behind, "-o", str(shared_object)]
     if sys.platform == "darwin":
         return [*linked, "-lSystem"]
@@ -234,34 +305,67 @@ def compile_host(
     cache_dir: Path,
     traced: bool = True,
     timeout_s: float = 60.0,
+    runner: Runner = run_alone,
 ) -> HostBuild:
     """Compiles the kernel `entry` of a generated source to the shared object `out_path`.
 
     `cache_dir` keeps the runtime's objects between builds. Without `traced` the library runs faster and checks nothing.
-    Raises CompileError (with the line of the source), UnsupportedByEmulator and ToolchainMissing.
+    `runner` runs the compiler. Raises CompileError (with the line of the source), UnsupportedByEmulator and, when
+    compiler or machine are at fault, ToolchainMissing.
     """
     refuse_unsupported(source_text)
-    runtime = _runtime_folder(toolchain, cache_dir)
+    runtime = _runtime_folder(toolchain, cache_dir, runner)
     started = time.perf_counter()
     flags = _kernel_flags(toolchain, traced)
-    # alignas is renamed only after the headers: after `static` it is an error, where the attribute is not.
-    bound = bind_shared_arrays(source_text)
-    unit = (
-        f'#include "cuda_host.h"\n#define alignas(bytes) __attribute__((aligned(bytes)))\n#line 1 "{SOURCE_NAME}"\n'
-        f'{bound.text}\n#line 1 "entry"\nAUTOTILE_EMULATE({entry})\n'
-    )
     out_path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=out_path.parent, prefix=f".{out_path.name}.")
     os.close(descriptor)
-    try:
+
+    def run(text: str, name: str) -> tuple[int, str]:
+        # alignas is renamed only after the headers: after `static` it is an error, where the attribute is not.
+        bound = bind_shared_arrays(text)
+        unit = (
+            '#include "cuda_host.h"\n#define alignas(bytes) __attribute__((aligned(bytes)))\n'
+            f'#line 1 "{SOURCE_NAME}"\n{bound.text}\n#line 1 "entry"\nAUTOTILE_EMULATE({name})\n'
+        )
         include = ["-I", str(HOST_FOLDER), "-I", str(HOST_FOLDER / "include")]
         link = _link_flags(runtime, bound.dynamic_arrays, Path(temporary))
-        errors = _run([toolchain.path, *flags, *include, *link], unit, timeout_s)
-        if errors is not None:
-            raise _compile_error(errors, entry, toolchain)
-        with EmulatedProgram(Path(temporary)) as program:
-            static_shared_bytes = program.static_shared_bytes
+        try:
+            return runner([toolchain.path, *flags, *include, *link], unit, timeout_s)
+        except TimeoutError:
+            raise CompileError(
+                f"the C++ compiler did not finish within {timeout_s:g} s and was stopped. "
+                "Unroll less, or allow more time for a build."
+            ) from None
+        except OSError as error:
+            raise ToolchainMissing(f"{toolchain.path} cannot be run: {error}") from error
+
+    def fault_of_machine() -> str | None:
+        status, errors = run(_EMPTY_KERNEL, "empty")
+        return None if status == 0 else _first_line(errors)
+
+    try:
+        status, errors = run(source_text, entry)
+        if status != 0:
+            raise _failure(errors, entry, toolchain, runtime, fault_of_machine)
+        static_shared_bytes = _static_shared_bytes(Path(temporary), toolchain)
         os.replace(temporary, out_path)
     finally:
         Path(temporary).unlink(missing_ok=True)
     return HostBuild(out_path, static_shared_bytes, time.perf_counter() - started, flags, traced)
+
+
+def _static_shared_bytes(built: Path, toolchain: HostToolchain) -> int:
+    """Loads what the compiler calls a success."""
+    if not built.is_file() or not built.stat().st_size:
+        raise ToolchainMissing(
+            f"{toolchain.path} ({toolchain.version_text}) ended without an error and without a library. "
+            "Name another compiler in AUTOTILE_CXX."
+        )
+    try:
+        with EmulatedProgram(built) as program:
+            return program.static_shared_bytes
+    except LaunchError as error:
+        raise ToolchainMissing(
+            f"{toolchain.path} ({toolchain.version_text}) built a library that this machine cannot load: {error}"
+        ) from error
