@@ -79,7 +79,13 @@ def find_nvcc() -> Path:
 def _ask(nvcc: Path, option: str) -> str:
     try:
         done = subprocess.run(
-            [str(nvcc), option], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+            [str(nvcc), option],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainMissing(f"{nvcc} cannot be run: {error}. Set AUTOTILE_NVCC to a working nvcc") from error

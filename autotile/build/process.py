@@ -9,11 +9,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from autotile.errors import CompileError
 
@@ -57,14 +59,14 @@ class ProcessPool:
         Raises CompileTimeout after `timeout_s` seconds, CompileError when the pool is closed meanwhile, OSError when
         the command cannot be started.
         """
-        with self._lock:
+        with contextlib.ExitStack() as stack, self._lock:
             if self._closed:
                 raise CompileError("the builder was closed")
             process = subprocess.Popen(
                 list(command),
                 cwd=cwd,
                 env=None if environment is None else dict(environment),
-                stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+                stdin=subprocess.DEVNULL if text is None else stack.enter_context(_file_of(text)),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 encoding="utf-8",
@@ -73,7 +75,7 @@ class ProcessPool:
             )
             self._running.add(process)
         try:
-            said = self._communicate(process, text, time.monotonic() + timeout_s)
+            said = self._communicate(process, time.monotonic() + timeout_s)
         except subprocess.TimeoutExpired:
             raise CompileTimeout(
                 f"{Path(command[0]).name} was stopped after {timeout_s:g} s: this variant takes too long to compile"
@@ -89,7 +91,7 @@ class ProcessPool:
             raise CompileError("the builder was closed while this variant was compiling")
         return Finished(process.returncode, said)
 
-    def _communicate(self, process: subprocess.Popen[str], text: str | None, deadline: float) -> str:
+    def _communicate(self, process: subprocess.Popen[str], deadline: float) -> str:
         """What the process says until it ends; what it said so far, perhaps nothing, when the pool is closed.
 
         Looks up now and then: a daemon that a compiler leaves behind in another session (as a compiler cache does)
@@ -98,14 +100,13 @@ class ProcessPool:
         while True:
             left = deadline - time.monotonic()
             try:
-                said, _ = process.communicate(text, timeout=max(0.0, min(_WAKE_S, left)))
+                said, _ = process.communicate(timeout=max(0.0, min(_WAKE_S, left)))
                 return said
             except subprocess.TimeoutExpired:
                 if self._closed:
                     return ""
                 if left <= 0:
                     raise
-                text = None  # it keeps what it has not written yet
 
     def close(self) -> None:
         """Kills what is running, and waits until it is gone (CLOSE_S at most); later runs are refused."""
@@ -116,6 +117,15 @@ class ProcessPool:
             kill_group(process)
         with self._lock:
             self._lock.wait_for(lambda: not self._running, timeout=CLOSE_S)
+
+
+@contextlib.contextmanager
+def _file_of(text: str) -> Iterator[IO[bytes]]:
+    """A file, not a pipe: a `communicate` that is interrupted and called again would forget the rest of its input."""
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode("utf-8", errors="replace"))
+        file.seek(0)
+        yield file
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:

@@ -741,6 +741,14 @@ def stand_in(folder: Path, script: str) -> HostToolchain:
     return HostToolchain(str(path), f"stand-in {folder.name}")
 
 
+@pytest.fixture(scope="session")
+def breaking(toolchain: HostToolchain, tmp_path_factory: pytest.TempPathFactory) -> tuple[HostToolchain, Path]:
+    """A compiler that compiles the runtime, and then does what the script at the path says."""
+    folder = tmp_path_factory.mktemp("breaking")
+    script = folder / "then.sh"
+    return stand_in(folder, f'case "$*" in *" -c "*) exec {toolchain.path} "$@";; esac\n. {script}'), script
+
+
 @pytest.mark.parametrize(
     ("script", "says"),
     [
@@ -757,13 +765,26 @@ def stand_in(folder: Path, script: str) -> HostToolchain:
     ],
 )
 def test_a_fault_of_the_machine_is_no_fault_of_the_source(
-    toolchain: HostToolchain, cache_dir: Path, tmp_path: Path, script: str, says: str
+    breaking: tuple[HostToolchain, Path], cache_dir: Path, tmp_path: Path, script: str, says: str
 ) -> None:
-    # The runtime is compiled; then the compiler breaks.
-    broken = stand_in(tmp_path, f'case "$*" in *" -c "*) exec {toolchain.path} "$@";; esac\n{script}')
+    broken, path = breaking
+    path.write_text(script)
     with pytest.raises(ToolchainMissing, match=says):
-        compile_host(kernel("", ""), "kernel", tmp_path / "k.so", broken, cache_dir=tmp_path / "cache")
+        compile_host(kernel("", ""), "kernel", tmp_path / "k.so", broken, cache_dir=cache_dir)
     assert not list(tmp_path.glob("*k.so*"))
+
+
+def test_a_variable_that_was_never_written_is_not_zero(
+    toolchain: HostToolchain, cache_dir: Path, tmp_path: Path
+) -> None:
+    source = kernel("const float* x, float* out", "float acc;\nfor (int i = 0; i < 8; i++) acc += x[i];\nout[0] = acc;")
+    built = compile_host(source, "kernel", tmp_path / "k.so", toolchain, cache_dir=cache_dir)
+    if not any("auto-var-init" in flag for flag in built.flags):
+        pytest.skip(f"{toolchain.version_text} cannot fill variables")
+    x, out = device_buffer(np.ones(8, np.float32)), zeros(1)
+    with EmulatedProgram(built.shared_object) as program:
+        program.launch((1, 1, 1), (1, 1, 1), 0, [x, out], "run")
+    assert not abs(float(out[0])) < 1e6
 
 
 def test_a_compiler_that_is_gone(toolchain: HostToolchain, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from autotile.errors import CompileError, LaunchError, ToolchainMissing
 HOST_FOLDER = Path(__file__).parent / "host"
 SOURCE_NAME = "kernel.cu"
 RUNTIME_TIMEOUT_S = 120.0
+_ASK_TIMEOUT_S = 20.0
 
 Runner: TypeAlias = "Callable[[Sequence[str], str, float], tuple[int, str]]"
 """Runs a command on an input for so many seconds at most: its status and messages. Raises TimeoutError and OSError."""
@@ -37,7 +38,9 @@ _OBJECTS = tuple(f"{part}.o" for part in (*_FENCES, "runtime"))
 _LIST_NAME = "objects.json"
 _VERIFIED: set[Path] = set()  # runtime folders whose objects this process found, or made, intact
 _ERROR = re.compile(rf"(?:^|/){re.escape(SOURCE_NAME)}:(\d+):(?:\d+:)?\s*(?:fatal )?error: (.*)$", re.MULTILINE)
-_ANY_ERROR = re.compile(r"(?:error|undefined reference|undefined symbol)[^\n]*", re.IGNORECASE)
+_ANY_ERROR = re.compile(
+    r"(?:(?:internal compiler )?error|cannot find|undefined reference|undefined symbol)[^\n]*", re.IGNORECASE
+)
 _NO_ENTRY = re.compile(r"(?:^|/)entry:\d+:", re.MULTILINE)
 # Said of the machine even where a line of the source is named, as when the disk is full.
 _MACHINE_FAULT = re.compile(
@@ -99,7 +102,7 @@ def _ask_version(command: str) -> HostToolchain | None:
     try:
         answer = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
-            timeout=20, check=True,
+            timeout=_ASK_TIMEOUT_S, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
@@ -136,12 +139,32 @@ _TRUE_LINES = ("-g1", "-gdwarf-4", "-fno-optimize-sibling-calls")
 _TRUE_LINES_GNU = ("-gno-statement-frontiers", "-fno-schedule-insns2")
 
 
-def _kernel_flags(toolchain: HostToolchain, traced: bool) -> tuple[str, ...]:
+# A local variable that was never written holds no convenient zero, as it does in a fresh page or as g++ chooses.
+_FILL = "-ftrivial-auto-var-init=pattern"
+
+
+_FILLS: dict[HostToolchain, bool] = {}
+
+
+def _fills_variables(toolchain: HostToolchain, runner: Runner, timeout_s: float) -> bool:
+    """Whether the compiler knows the flag: g++ 12 and clang++ 8, or later. Asked once in a process."""
+    if toolchain not in _FILLS:
+        try:
+            status, _ = runner([toolchain.path, _FILL, "-x", "c++", "-fsyntax-only", "-"], "", timeout_s)
+        except OSError:
+            return False  # the compile itself will tell what is wrong
+        _FILLS[toolchain] = status == 0
+    return _FILLS[toolchain]
+
+
+def _kernel_flags(toolchain: HostToolchain, traced: bool, fill: bool) -> tuple[str, ...]:
     # An endless loop must stay one, to be reported. Vectorised loops and split copies would change the width of the
     # accesses that are counted.
     flags = [*_COMMON_FLAGS, "-fno-strict-aliasing", "-fno-finite-loops", "-ffp-contract=fast", *_TRUE_LINES]
     if _has_fma():
         flags.append("-mfma")
+    if fill:
+        flags.append(_FILL)
     if toolchain.is_clang:
         flags += ["-fno-vectorize", "-fno-slp-vectorize"]
     else:
@@ -158,7 +181,8 @@ def _kernel_flags(toolchain: HostToolchain, traced: bool) -> tuple[str, ...]:
 
 def flags_identity(toolchain: HostToolchain) -> str:
     """Names compiler, flags and the emulator's own files: what a cached build depends on besides its source."""
-    return f"{toolchain.version_text}; {' '.join(_kernel_flags(toolchain, True))}; host {_host_hash()}"
+    # The version tells as well whether variables are filled; starting the compiler to ask is left to the builds.
+    return f"{toolchain.version_text}; {' '.join(_kernel_flags(toolchain, True, True))}; host {_host_hash()}"
 
 
 def run_alone(command: Sequence[str], text: str, timeout_s: float) -> tuple[int, str]:
@@ -255,8 +279,10 @@ def _build_runtime(toolchain: HostToolchain, folder: Path, runner: Runner) -> No
 
 
 def _first_line(errors: str) -> str:
-    match = _ANY_ERROR.search(errors)
-    return match.group().strip() if match else (errors.strip().splitlines() or ["no message"])[0]
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    telling = [line for line in lines if "ld returned" not in line]  # says only that something came before it
+    match = _ANY_ERROR.search("\n".join(telling))
+    return match.group() if match else ([*telling, *lines, "no message"])[0]
 
 
 def _failure(
@@ -316,7 +342,7 @@ def compile_host(
     refuse_unsupported(source_text)
     runtime = _runtime_folder(toolchain, cache_dir, runner)
     started = time.perf_counter()
-    flags = _kernel_flags(toolchain, traced)
+    flags = _kernel_flags(toolchain, traced, _fills_variables(toolchain, runner, min(timeout_s, _ASK_TIMEOUT_S)))
     out_path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=out_path.parent, prefix=f".{out_path.name}.")
     os.close(descriptor)
