@@ -1,8 +1,8 @@
 """nvcc processes against NVRTC in worker processes: which compiles more variants a second, cold?
 
-    python benchmarks/compilers.py --sources DIR [--count 48] [--jobs N] [--arch sm_90] [--out PATH]
+    python benchmarks/compilers.py [--sources DIR] [--count 48] [--jobs N] [--out FOLDER]
 
-`--sources DIR` takes *.cu files; `--count` sources are made of them, each one different.
+The sources are `--count` configurations drawn from the matmul space; `--sources DIR` takes *.cu files instead.
 Both build the same texts to cubins with the same number of jobs; nothing is cached.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import glob
-import json
 import os
 import subprocess
 import sys
@@ -24,8 +23,16 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
+from common import machine, save
+
 from autotile.build.builder import available_cpus
 from autotile.build.nvcc import find_nvcc, version_text
+from autotile.codegen import render
+from autotile.devices.info import DeviceInfo
+from autotile.devices.select import open_device
+from autotile.kernels import load_kernel
+from autotile.space import build_space
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,15 @@ def sources_from(folder: Path, count: int) -> list[str]:
     texts = [path.read_text() for path in sorted(folder.glob("*.cu"))]
     # Repeats of few files are made different, so that nothing can be remembered from one to the next.
     return [f"// {number}\n{texts[number % len(texts)]}" for number in range(count)] if texts else []
+
+
+def drawn_sources(count: int, device: DeviceInfo) -> list[str]:
+    """Texts of configurations drawn from the space of a large float32 matmul."""
+    kernel = load_kernel("matmul")
+    problem = kernel.problem(dict.fromkeys(kernel.dimensions, 4096))
+    space = build_space(kernel, problem, device)
+    rows = np.random.default_rng(0).choice(len(space), count, replace=False)
+    return [render(kernel, problem, space.configuration(int(row))).text for row in rows]
 
 
 def gencode(arch: str) -> str:
@@ -121,24 +137,24 @@ def race(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sources", type=Path, required=True)
+    parser.add_argument("--sources", type=Path)
     parser.add_argument("--count", type=int, default=48)
     parser.add_argument("--jobs", type=int, default=available_cpus())
-    parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    texts = sources_from(args.sources, args.count)
+    info = open_device("auto").info
+    texts = sources_from(args.sources, args.count) if args.sources else drawn_sources(args.count, info)
     nvcc = find_nvcc()
     results = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        results.append(race(version_text(nvcc), partial(with_nvcc, str(nvcc), args.arch), pool, texts, args.jobs))
+        results.append(race(version_text(nvcc), partial(with_nvcc, str(nvcc), info.arch), pool, texts, args.jobs))
     library = find_nvrtc()
     if library is None:
         print("libnvrtc was not found: pip install nvidia-cuda-nvrtc", file=sys.stderr)
     else:
         beside = nvcc.resolve().parents[1]
         toolkit = beside if (beside / "include").is_dir() else Path("/usr/local/cuda")
-        compile_one = partial(with_nvrtc, library, str(toolkit / "include"), args.arch)
+        compile_one = partial(with_nvrtc, library, str(toolkit / "include"), info.arch)
         with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
             results.append(race(f"NVRTC ({Path(library).name})", compile_one, pool, texts, args.jobs))
     titles = ("sources", "failed", "jobs", "total s", "median s", "first s", "a second")
@@ -147,9 +163,8 @@ def main() -> None:
         counts = "".join(f"{count:10}" for count in (r.sources, r.failed, r.jobs))
         rates = "".join(f"{number:10.3f}" for number in (r.total_s, r.median_s, r.first_s, r.per_second))
         print(f"{r.compiler:26}{counts}{rates}")
-    if args.out:
-        rows = [{**asdict(r), "per_second": r.per_second} for r in results]
-        args.out.write_text(json.dumps({"schema_version": 1, "arch": args.arch, "results": rows}, indent=1) + "\n")
+    rows = [{**asdict(r), "per_second": r.per_second} for r in results]
+    print("wrote", save("compilers", info, machine(info, version_text(nvcc)) | {"results": rows}, args.out))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ class LineTable:
         command = [tool, "-a", "-i", "-e", str(self._shared_object)]
         try:
             answer = subprocess.run(
-                command, input="".join(f"{address - 1:#x}\n" for address in asked), capture_output=True, text=True, errors="replace",
-                timeout=_TIMEOUT_S, check=True,
+                command, input="".join(f"{address - 1:#x}\n" for address in asked), capture_output=True,
+                text=True, errors="replace", timeout=_TIMEOUT_S, check=True,
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError):
             return
