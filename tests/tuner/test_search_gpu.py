@@ -62,3 +62,53 @@ def test_search_save_and_load_without_a_compiler(tmp_path: Path) -> None:
     environment = {**os.environ, "AUTOTILE_NVCC": "/nowhere/nvcc"}
     done = subprocess.run([sys.executable, "-c", LOAD], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "exact", done.stderr
+
+
+FAULTY = """\
+import numpy as np
+from autotile.kernels import Input, Kernel, LaunchPlan, Output, Parameter, Size
+
+KERNEL = Kernel(
+    name="faulty", doc="y = x, or a fault", dimensions=("n",), dtypes=("float32",),
+    arguments=(Input("x", ("n",)), Output("y", ("n",)), Size("n")),
+    parameters=(Parameter("width", (32, 64, 128), 64, "threads"), Parameter("fault", (False, True), False, "whether")),
+    launch=LaunchPlan(("ceil_div(problem.n, width)",), ("width",)),
+    reference=lambda inputs, problem: {"y": inputs["x"]}, error_bound=lambda inputs, problem: {"y": 0.0},
+    flops="0", bytes="8 * problem.n",
+)
+"""
+FAULTY_TEMPLATE = """\
+extern "C" __global__ void {{ entry }}(const float* x, float* y, int n) {
+    const int i = blockIdx.x * {{ width }} + threadIdx.x;
+{% if fault %}
+    if (i == 0) *reinterpret_cast<float*>(64) = 1.0f;
+{% endif %}
+    if (i < n) y[i] = x[i];
+}
+"""
+FAULTY_SEARCH = """\
+kernel: faulty
+problems: [{n: 100000}]
+search: {sampler: grid, trials: 6}
+"""
+
+
+def test_an_illegal_address_costs_one_record_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    """Until measuring has a process of its own, the run ends with the context; what was measured stays."""
+    (tmp_path / "faulty").mkdir()
+    (tmp_path / "faulty" / "kernel.py").write_text(FAULTY, encoding="utf-8")
+    (tmp_path / "faulty" / "kernel.cu.j2").write_text(FAULTY_TEMPLATE, encoding="utf-8")
+    file = tmp_path / "faulty.yaml"
+    file.write_text(FAULTY_SEARCH, encoding="utf-8")
+    command = [sys.executable, "-m", "autotile", "search", str(file), "--device", "cuda", "--templates", str(tmp_path)]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=False, timeout=120) for _ in range(4)]
+    assert "a faulting kernel took the GPU's context" in runs[0].stdout, runs[0].stderr
+    assert "Traceback" not in runs[0].stderr
+    assert runs[0].returncode == 1
+    assert runs[3].returncode == 0, runs[3].stderr
+    records = Store().records("faulty")
+    assert len(records) == 6
+    assert [record.outcome for record in records if record.configuration["fault"]] == ["launch_error"] * 3
+    assert [record.outcome for record in records if not record.configuration["fault"]] == ["ok"] * 3
+    (best,) = Store().bests("faulty")
+    assert best.proven
