@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from autotile.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from autotile.kernels import Kernel
+    from autotile.types import Record
 
 
 @click.command("list")
@@ -21,17 +23,22 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     """List kernels, shipped configs, devices and what is tuned."""
     from autotile.assets import configs_dir
     from autotile.cli.text import rate, time_of
+    from autotile.devices.cuda import cuda_device_names
+    from autotile.devices.gpus import gpu_table
     from autotile.kernels import kernel_folders, load_kernel
     from autotile.store import Store
     from autotile.store.serial import to_object
 
     kernels = {name: load_kernel(name, templates) for name in kernel_folders(templates)}
+    devices = {f"cuda:{index}": name for index, name in enumerate(cuda_device_names())}
+    devices |= {f"emulator:{key}": f"emulated {gpu.name}, {gpu.arch}" for key, gpu in gpu_table().items()}
     configs = sorted(file.stem for file in configs_dir().glob("*.yaml"))
     bests = Store().bests()
     if json_path:
         document: dict[str, Any] = {
             "kernels": {name: kernel.doc for name, kernel in kernels.items()},
             "configs": configs,
+            "devices": devices,
             "tuned": [to_object(record) for record in bests],
         }
         write_json(json_path, document)
@@ -43,6 +50,9 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     click.echo("configs")
     for config in configs:
         click.echo(f"  {config:<16} autotile search {config}")
+    click.echo("devices")
+    for device, name in devices.items():
+        click.echo(f"  {device:<20} {name}")
     click.echo("tuned")
     for record in sorted(bests, key=lambda r: (r.identity.device, r.problem.kernel, r.problem.key)):
         known = kernels.get(record.problem.kernel)
@@ -61,50 +71,63 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
 @json_option
 def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str | None) -> int:
     """Show KERNEL's parameters, rules, presets and records."""
-    from collections import Counter
-
-    from autotile.cli.text import rate, time_of
-    from autotile.codegen import template_digest
     from autotile.kernels import load_kernel
-    from autotile.space.rules import DEVICE_RULES
     from autotile.store import Store
+    from autotile.store.serial import to_object
 
     found = load_kernel(kernel, templates)
     records = Store().records(found.name)
     if json_path:
-        from autotile.store.serial import to_object
-
         write_json(json_path, _kernel_document(found) | {"records": [to_object(record) for record in records]})
         if json_path == "-":
             return EXIT_OK
-    click.echo(f"{found.name}: {found.doc}")
-    click.echo(f"  problem     {', '.join(found.dimensions)}; dtypes {', '.join(found.dtypes)}")
-    click.echo("  parameters")
-    for p in found.parameters:
-        values = " ".join(_shown(value) + ("*" if value == p.default else "") for value in p.values)
-        click.echo(f"    {p.name:<14} {values}\n    {'':<14} {p.doc}")
-    click.echo("  rules (* marks a default above)")
-    for rule in (*DEVICE_RULES, *found.rules):
-        click.echo(f"    {rule.expression}\n      {rule.message}")
-    click.echo("  presets")
-    for name, values_ in found.presets.items():
-        click.echo(f"    {name:<18} {' '.join(f'{key}={_shown(value)}' for key, value in values_.items())}")
-    click.echo("  records")
-    groups: dict[tuple[str, str], list[Any]] = {}
+    for line in (*_definition_lines(found), *_record_lines(found, records, failed)):
+        click.echo(line)
+    return EXIT_OK
+
+
+def _definition_lines(kernel: Kernel) -> Iterator[str]:
+    from autotile.space.rules import DEVICE_RULES
+
+    yield f"{kernel.name}: {kernel.doc}"
+    yield f"  problem     {', '.join(kernel.dimensions)}; dtypes {', '.join(kernel.dtypes)}"
+    yield "  parameters (* marks the default)"
+    for p in kernel.parameters:
+        yield f"    {p.name:<16} {' '.join(_shown(value) + ('*' if value == p.default else '') for value in p.values)}"
+        yield f"    {'':<16} {p.doc}"
+    yield "  derived values"
+    for d in kernel.derived:
+        yield f"    {d.name:<16} {d.expression}\n    {'':<16} {d.doc}"
+    yield "  traits of a problem"
+    for t in kernel.traits:
+        yield f"    {t.name:<16} {t.expression}\n    {'':<16} {t.doc}"
+    yield "  rules"
+    for rule in (*DEVICE_RULES, *kernel.rules):
+        yield f"    {rule.expression}\n      {rule.message}"
+    yield "  presets"
+    for name, values in kernel.presets.items():
+        yield f"    {name:<16} {' '.join(f'{key}={_shown(value)}' for key, value in values.items())}"
+
+
+def _record_lines(kernel: Kernel, records: Sequence[Record], failed: bool) -> Iterator[str]:
+    from collections import Counter
+
+    from autotile.cli.text import rate, time_of
+    from autotile.codegen import template_digest
+
+    yield "  records" if records else "  records: none"
+    groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         groups.setdefault((record.identity.device, record.problem.key), []).append(record)
     for (device, _), group in groups.items():
         outcomes = ", ".join(f"{count} {word}" for word, count in Counter(r.outcome for r in group).items())
         best = min(group, key=lambda r: r.time_ms)
-        speed = rate(found, best.problem, best.time_ms) if best.ok else ""
-        click.echo(f"    {device}, {best.problem.label}: {outcomes}; best {time_of(best)} {speed}")
+        speed = rate(kernel, best.problem, best.time_ms) if best.ok else ""
+        yield f"    {device}, {best.problem.label}: {outcomes}; best {time_of(best)} {speed}"
         for record in group if failed else ():
             if not record.ok:
-                stale = "" if record.identity.template == template_digest(found) else " (of an earlier template)"
-                click.echo(f"      {record.outcome}{stale}: {record.message}\n        {record.configuration.label}")
-    if not records:
-        click.echo("    none")
-    return EXIT_OK
+                stale = "" if record.identity.template == template_digest(kernel) else " (of an earlier template)"
+                yield f"      {record.outcome}{stale}: {record.message}\n        {record.configuration.label}"
 
 
 @click.command()

@@ -1,7 +1,7 @@
 """CUDA devices, through pycuda. Importing this package starts nothing: CUDA is initialised by `open_cuda`."""
 
 from autotile.devices.cuda.device import CudaDevice, open_cuda
-from autotile.devices.cuda.driver import cuda_device_count, cuda_problem
+from autotile.devices.cuda.driver import cuda_device_count, cuda_device_names, cuda_problem
 from autotile.devices.cuda.program import CudaProgram, Pointer
 from autotile.devices.cuda.stage import CudaStage
 
@@ -11,6 +11,7 @@ __all__ = [
     "CudaStage",
     "Pointer",
     "cuda_device_count",
+    "cuda_device_names",
     "cuda_problem",
     "open_cuda",
 ]

@@ -84,6 +84,15 @@ def cuda_device_count() -> int:
         return 0
 
 
+def cuda_device_names() -> list[str]:
+    """Names of the GPUs that can be opened, by index; none where CUDA cannot be used. Makes no context."""
+    try:
+        driver = load_driver()
+        return [str(driver.Device(index).name()) for index in range(driver.Device.count())]
+    except DeviceNotFound:
+        return []
+
+
 @functools.lru_cache(maxsize=1)
 def libcuda() -> ctypes.CDLL:
     """The driver's own library, for what pycuda does not offer: the thread's current context, and launches on streams
