@@ -1,6 +1,7 @@
 """The search for the fastest right variant. (The room is `tuner`, since `autotile.search` is the public function.)"""
 
+from autotile.tuner.plan import identity_of
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
-from autotile.tuner.run import identity_of, search
+from autotile.tuner.run import search
 
 __all__ = ["Listener", "Phases", "SearchResult", "Silent", "identity_of", "search"]

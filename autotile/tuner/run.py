@@ -12,18 +12,17 @@ from typing import Any
 
 from autotile import __version__
 from autotile.build import Builder
-from autotile.codegen import template_digest
 from autotile.devices.base import Device
-from autotile.errors import ConfigurationError, VariantError
+from autotile.errors import VariantError
 from autotile.measure import Session, Variant, make_variant, open_session
-from autotile.space import Space, build_space, violations
 from autotile.spec import Spec
 from autotile.store import RecordStore
 from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best
+from autotile.tuner.plan import make_plan
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
 from autotile.tuner.strategy import Strategy
 from autotile.tuner.workshop import Workshop
-from autotile.types import OF_TRIALS, OK, SCHEMA_VERSION, Binary, Configuration, Identity, Problem, Record
+from autotile.types import OF_TRIALS, OK, Binary, Configuration, Problem, Record
 
 
 def search(
@@ -74,80 +73,24 @@ class _Search:
         self.device, self.builder = workshop.device, workshop.builder
         self.store, self.listener = workshop.store, workshop.listener
         self.clock = _Clock()
-        self.identity = identity_of(self.device, self.builder, template_digest(spec.kernel))
-        self.space = self._space()
-        self.points = {name: self._row_of_point(name, point) for name, point in spec.points.items()}
-        known = {} if workshop.fresh else self._known()
-        if self.points:
-            known = {row: record for row, record in known.items() if row in set(self.points.values())}
-        self.records: dict[int, Record] = known
+        self.plan = make_plan(spec, problem, workshop)
+        self.identity, self.space, self.points = self.plan.identity, self.plan.space, self.plan.points
+        self.records: dict[int, Record] = dict(self.plan.known)
         self.new_trials = 0
         self.timed: dict[tuple[str, object], Record] = {
-            (r.binary_digest, r.launch): r for r in known.values() if r.ok and r.binary_digest
+            (r.binary_digest, r.launch): r for r in self.records.values() if r.ok and r.binary_digest
         }
         self.built: dict[int, tuple[Variant, Binary]] = {}
-        self.strategy = Strategy(self.space, spec.search.sampler, spec.search.seed, self._first_rows())
-        for row, record in known.items():
+        self.strategy = Strategy(self.space, spec.search.sampler, spec.search.seed, self.plan.first_rows)
+        for row, record in self.records.items():
             self.strategy.replay(row, record)
-
-    # ---- before the first trial ----------------------------------------------------------------------------------
-
-    def _space(self) -> Space:
-        space = build_space(self.kernel, self.problem, self.device.info, self._domains(), self.spec.rules)
-        if not len(space):
-            raise ConfigurationError(self._why_nothing(space))
-        return space
-
-    def _why_nothing(self, space: Space) -> str:
-        where = f"{self.spec.file}: " if self.spec.file else ""
-        text = f"{where}no configuration of {self.kernel.name} is feasible for {self.problem.label} on "
-        text += f"{self.device.info.name}: all {space.total} break a rule"
-        own = [rejection for rejection in space.rejections if rejection.where in {r.where for r in self.spec.rules}]
-        for rejection in own or space.rejections[-3:]:
-            text += f"; {rejection.count} break `{rejection.rule}` ({rejection.where or 'of the kernel'})"
-            text += "" if own else f": {rejection.example}"
-        if own:
-            others = len(build_space(self.kernel, self.problem, self.device.info, self._domains()))
-            return f"{text}. Without the file's own rules {others} are feasible"
-        return f"{text}. Widen a domain"
-
-    def _domains(self) -> dict[str, tuple[Any, ...]]:
-        """The domains in force; with points, just the values that these have."""
-        if not self.spec.points:
-            return dict(self.spec.parameters)
-        points = list(self.spec.points.values())
-        return {name: tuple(dict.fromkeys(point[name] for point in points)) for name in points[0]}
-
-    def _row_of_point(self, name: str, point: Configuration) -> int:
-        row = self.space.row_of(point)
-        if row is None:
-            broken = violations(self.kernel, self.problem, self.device.info, point, self.spec.rules)
-            raise ConfigurationError(f"the point {name!r} is not feasible: {'; '.join(broken)}")
-        return row
-
-    def _first_rows(self) -> list[int]:
-        if self.points:
-            return list(self.points.values())
-        row = self.space.row_of(self.kernel.configuration())
-        return [] if row is None else [row]
-
-    def _known(self) -> dict[int, Record]:
-        """Row → record of earlier searches under the same identity."""
-        found: dict[int, Record] = {}
-        for record in self.store.records(self.kernel.name, self.problem, self.identity.device):
-            row = self.space.row_of(record.configuration)
-            if row is not None and record.identity == self.identity:
-                found[row] = record
-        return found
 
     # ---- the trials ----------------------------------------------------------------------------------------------
 
-    @property
-    def goal(self) -> int:
-        return min(len(set(self.points.values())) if self.points else self.spec.search.trials, len(self.space))
-
     def run(self) -> SearchResult:
-        self.listener.started(self.kernel, self.problem, self.device.info, self.space, len(self.records), self.goal)
+        self.listener.started(
+            self.kernel, self.problem, self.device.info, self.space, len(self.records), self.plan.goal
+        )
         stopped_by = self._stop_reason()
         best = self._saved()
         uncrowned = self._best() is not None and not self.points and not self._crowned_among(best)
@@ -183,11 +126,11 @@ class _Search:
         return crowned.isdigit() and int(crowned) >= len(self.records)
 
     def _stop_reason(self) -> str | None:
-        if self.points and len(self.records) >= self.goal:
+        if self.points and len(self.records) >= self.plan.goal:
             return "points"
         if self.strategy.exhausted:
             return "exhausted"
-        if len(self.records) >= self.goal:
+        if len(self.records) >= self.plan.goal:
             return "trials"
         limit_s = self.spec.search.time_s
         return "time" if limit_s is not None and self.clock.elapsed_s >= limit_s else None
@@ -200,7 +143,7 @@ class _Search:
                 if reason == "time" or (reason and not pending):
                     return reason
                 while reason is None and len(pending) < 2 * self.builder.jobs and not self.strategy.exhausted:
-                    if len(self.records) + len(pending) >= self.goal:
+                    if len(self.records) + len(pending) >= self.plan.goal:
                         break
                     self._start(pending)
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
@@ -321,12 +264,6 @@ class _Search:
             variant = make_variant(self.kernel, self.problem, record.configuration)
             self.built[row] = (variant, self.builder.build(variant.source))
         return self.built[row]
-
-
-def identity_of(device: Device, builder: Builder, template: str) -> Identity:
-    """What results of this device, toolchain and template depend on."""
-    info = device.info
-    return Identity(info.name, info.arch, info.driver, builder.compiler, template, SCHEMA_VERSION, info.estimated)
 
 
 def _as_twin(record: Record, twin: Record) -> Record:
