@@ -135,7 +135,7 @@ def _record_lines(kernel: Kernel, records: Sequence[Record], failed: bool) -> It
 @click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="A parameter's value. May be given again.")
 @click.option("--preset", help="Start from a preset of the kernel instead of its default configuration.")
 @click.option("--dtype", help="Element type (default: the kernel's first).")
-@click.option("--unaligned", is_flag=True, help="The text for problems that keep no vector aligned.")
+@click.option("--unaligned", is_flag=True, help="The text for arrays that are aligned to single elements.")
 @templates_option
 def render(
     kernel: str,
@@ -148,8 +148,10 @@ def render(
     """Print the CUDA source of one configuration of KERNEL. Nothing is run."""
     from autotile.codegen import render as render_source
     from autotile.devices.gpus import find_gpu
+    from autotile.dtypes import element_type
     from autotile.errors import ConfigurationError
     from autotile.kernels import load_kernel
+    from autotile.kernels.definition import FRESH_ALIGNMENT
     from autotile.space import violations
     from autotile.spec.load import parse_set
     from autotile.suggest import did_you_mean
@@ -163,10 +165,11 @@ def render(
         _, name, value = parse_set(text)
         values[name] = value
     configuration = found.configuration(values)
-    problem = found.problem(dict.fromkeys(found.dimensions, 4095 if unaligned else 4096), dtype)
+    problem = found.problem(dict.fromkeys(found.dimensions, 4096), dtype)
     for message in violations(found, problem, find_gpu("h200"), configuration):
         note(f"not a feasible configuration: {message}")
-    source = render_source(found, problem, configuration)
+    alignment = element_type(problem.dtype).itemsize if unaligned else FRESH_ALIGNMENT
+    source = render_source(found, problem, configuration, alignment)
     launch = found.launch_of(problem, configuration)
     click.echo(f"// {found.name}: {configuration.label}")
     click.echo(f"// block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory")

@@ -113,7 +113,8 @@ def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_st
     if result.best is None:
         say(_why_nothing(result, templates))
         return
-    say(f"  {'fastest' if result.named else 'best'}: {time_of(result.best)}, {_rate_of_best(result)}")
+    speed = rate(result.kernel, result.problem, result.best.time_ms)
+    say(f"  {'fastest' if result.named else 'best'}: {time_of(result.best)}, {speed}")
     say(f"        {result.best.configuration.label}")
     if result.device.estimated:
         say("  An estimate from the emulator, for a GPU that was not there: run it on one to measure.")
@@ -122,13 +123,6 @@ def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_st
         return
     say("  load it in Python:")
     say(f"      import autotile\n      {load_line(result.problem, device, templates)}")
-
-
-def _rate_of_best(result: SearchResult) -> str:
-    from autotile.cli.text import rate
-
-    assert result.best is not None
-    return rate(result.kernel, result.problem, result.best.time_ms)
 
 
 def _why_nothing(result: SearchResult, templates: Sequence[Path]) -> str:

@@ -65,16 +65,6 @@ class Check:
         return self.wrong == 0 and not self.detail
 
 
-class Program(Protocol):
-    """A loaded binary, ready to be launched. Stays valid as long as its device."""
-
-    @property
-    def registers(self) -> int | None: ...
-
-    @property
-    def static_shared_bytes(self) -> int | None: ...
-
-
 class Stage(Protocol):
     """A workload's data on the device. Leave the `with` block and the memory is free again."""
 
@@ -116,7 +106,10 @@ class Device(Protocol):
         ...
 
     def load(self, binary: Binary) -> Any:
-        """A Program. Raises LaunchError when the binary is not for this device."""
+        """The binary, ready to be launched; valid as long as the device.
+
+        Raises LaunchError when the binary is not for this device.
+        """
         ...
 
     def stage(self, workload: Workload, comparer: Binary | None = None) -> Stage: ...

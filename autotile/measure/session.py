@@ -1,8 +1,8 @@
 """Checks and times the variants of one problem on one device: what a search asks for, trial by trial.
 
-On a GPU every variant runs the real problem: its whole output is compared, then it is timed. On the emulator, which
-is some hundred thousand times slower, a variant proves itself on small problems that have the real one's traits (a
-block of interior, and one that is all edges), and its time is the emulator's estimate for the real problem.
+On a GPU every variant runs the real problem: its whole output is compared, then it is timed. On the emulator,
+which is far too slow for that, a variant proves itself on small problems that have the real one's traits (a block of
+interior, and one that is all edges), and its time is the emulator's estimate for the real problem.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Protocol
@@ -45,6 +45,10 @@ class Trial:
     counted: tuple[tuple[str, str], ...] = ()
 
 
+Contestant = tuple[Variant, Binary, Measurement]
+"""One of the best: what it is, its binary, and its time so far."""
+
+
 class Session(Protocol):
     """Holds a problem's data on a device. Use as a context manager."""
 
@@ -58,14 +62,15 @@ class Session(Protocol):
         """Checks, then times. Raises VariantError when the variant is wrong, cannot be launched, or is implausible."""
         ...
 
-    def finals(self, contestants: Sequence[tuple[Variant, Binary]]) -> list[Measurement]:
+    def finals(self, contestants: Sequence[Contestant]) -> list[Measurement]:
         """Times the best variants once more, in turns."""
         ...
 
 
 def open_session(device: Device, builder: Builder, kernel: Kernel, problem: Problem) -> Session:
+    """The session for a device that measures, or for the emulator, which estimates."""
     if isinstance(device, EmulatorDevice):
-        return EstimatedSession(device, builder, kernel, problem)
+        return EstimatedSession(device, kernel, problem)
     return TimedSession(device, builder, kernel, problem)
 
 
@@ -99,11 +104,11 @@ class TimedSession:
         measurement = measure(times, self._plan, self._floor_ms, best_ms)
         return Trial(measurement, check.max_error, checked - begun, time.perf_counter() - checked)
 
-    def finals(self, contestants: Sequence[tuple[Variant, Binary]]) -> list[Measurement]:
+    def finals(self, contestants: Sequence[Contestant]) -> list[Measurement]:
         return interleaved(
             [
                 partial(self._stage.times_ms, self._device.load(binary), variant.launch)
-                for variant, binary in contestants
+                for variant, binary, _ in contestants
             ]
         )
 
@@ -111,8 +116,8 @@ class TimedSession:
 class EstimatedSession:
     """For the emulator."""
 
-    def __init__(self, device: EmulatorDevice, builder: Builder, kernel: Kernel, problem: Problem) -> None:
-        self._device, self._builder, self._kernel, self._problem = device, builder, kernel, problem
+    def __init__(self, device: EmulatorDevice, kernel: Kernel, problem: Problem) -> None:
+        self._device, self._kernel, self._problem = device, kernel, problem
 
     def __enter__(self) -> EstimatedSession:
         return self
@@ -125,12 +130,12 @@ class EstimatedSession:
     def trial(self, variant: Variant, binary: Binary, best_ms: float = math.inf) -> Trial:
         begun = time.perf_counter()
         program = self._device.load(binary)
-        inner, edges = self._small_problems(variant)
+        inner, edge = self._small_problems(variant)
         with self._device.stage(make_workload(self._kernel, inner.problem, TIME_SEED)) as stage:
             check, counters = stage.trace(program, inner.launch)
         require_right(check, f"on {inner.problem.label}: ")
         worst = check.max_error
-        for edge in edges:
+        if edge is not None:
             with self._device.stage(make_workload(self._kernel, edge.problem, TIME_SEED)) as stage:
                 check = stage.check(program, edge.launch)
             require_right(check, f"on {edge.problem.label}: ")
@@ -149,7 +154,7 @@ class EstimatedSession:
         counted = tuple((name, f"{value:.4g}") for name, value in counters.per_request.items())
         return Trial(measurement, worst, measured - begun, time.perf_counter() - measured, counted)
 
-    def _small_problems(self, variant: Variant) -> tuple[Variant, list[Variant]]:
+    def _small_problems(self, variant: Variant) -> tuple[Variant, Variant | None]:
         """The problem to trace, and one whose tiles are cut on every side, both with this variant's very text.
 
         Traits may forbid the sizes that come to mind first, so sides grow until the text is the same. Where no small
@@ -160,8 +165,7 @@ class EstimatedSession:
         whole: list[dict[str, int]] = [{}, *({name: 1} for name in reversed(names)), dict.fromkeys(names, 1)]
         cut = [{name: odd * (2 * i + 1) for i, name in enumerate(names)} for odd in (1, 3, 2, 4, 8, 16, 32)]
         inner = self._first_like(variant, base, whole) or self._small_enough(variant)
-        edge = self._first_like(variant, base, cut)
-        return inner, [edge] if edge is not None else []
+        return inner, self._first_like(variant, base, cut)
 
     def _small_enough(self, variant: Variant) -> Variant:
         if self._kernel.bytes_of(variant.problem) > MOST_EMULATED_BYTES:
@@ -179,6 +183,6 @@ class EstimatedSession:
                 return small
         return None
 
-    def finals(self, contestants: Sequence[tuple[Variant, Binary]]) -> list[Measurement]:
-        """An estimate does not change when it is asked for again."""
-        return [replace(self.trial(variant, binary).measurement, estimated=True) for variant, binary in contestants]
+    def finals(self, contestants: Sequence[Contestant]) -> list[Measurement]:
+        """The estimates as they are: they do not change when they are asked for again."""
+        return [measurement for _, _, measurement in contestants]

@@ -44,11 +44,18 @@ class ArgumentChecker:
             )
         if view.place == CUDA and self._device.info.kind != "cuda":
             raise ArgumentTypeError(f"{name} lies on a GPU, but the kernel was loaded for the emulator")
+        self._require_here(view, name)
         if view.contiguous and view.aligned:
             return view
         if view.place == CUDA:
             raise ArgumentValueError(f"{name} is not C-contiguous; pass a contiguous copy of it")
         return view_of(view.contiguous_copy(), name)
+
+    def _require_here(self, view: View, name: str) -> None:
+        """Raises ArgumentValueError for an array on another GPU than the kernel's."""
+        index = getattr(self._device, "index", None)
+        if view.device is not None and index is not None and view.device != index:
+            raise ArgumentValueError(f"{name} lies on cuda:{view.device}, the kernel was loaded for cuda:{index}")
 
     def _sizes(self, views: Sequence[View]) -> dict[str, int]:
         """The problem's sizes, from the shapes. Raises ArgumentValueError when these do not fit together."""
@@ -84,6 +91,7 @@ class ArgumentChecker:
         if array is None:
             return view_of(views[0].empty(shape), argument.name, self._empty_gpuarray)
         view = view_of(array, "out", self._empty_gpuarray)
+        self._require_here(view, "out")
         if (view.kind, view.place) != (views[0].kind, views[0].place):
             raise ArgumentTypeError(
                 f"out is {view.kind} on {view.place}, the inputs {views[0].kind} on {views[0].place}"

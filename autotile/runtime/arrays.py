@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autotile.dtypes import element_type, name_of
+from autotile.dtypes import ElementType, element_type, name_of
 from autotile.errors import ArgumentTypeError, UsageError
 
 HOST = "host"
@@ -40,9 +40,13 @@ class View:
     writeable: bool = True
 
     @property
+    def element(self) -> ElementType:
+        return element_type(self.dtype)
+
+    @property
     def aligned(self) -> bool:
         """Whether the address is a multiple of the element's real size (of one part, for complex numbers)."""
-        return self.address % element_type(self.dtype).numpy.alignment == 0
+        return self.address % self.element.numpy.alignment == 0
 
     def contiguous_copy(self) -> Any:
         """A fresh C-contiguous array of the same kind with the same values; host arrays alone."""
@@ -51,15 +55,15 @@ class View:
     @property
     def nbytes(self) -> int:
         """Bytes of a contiguous array of this shape."""
-        return int(np.prod(self.shape, dtype=np.int64)) * element_type(self.dtype).itemsize
+        return int(np.prod(self.shape, dtype=np.int64)) * self.element.itemsize
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The memory of a host array, as numpy; shared, not copied."""
         if self.kind == "torch":
-            words = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}.get(element_type(self.dtype).itemsize)
+            words = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}.get(self.element.itemsize)
             raw = self.owner.detach()
             raw = raw if words is None else raw.view(getattr(sys.modules["torch"], words))
-            return np.asarray(raw.numpy()).view(element_type(self.dtype).numpy)
+            return np.asarray(raw.numpy()).view(self.element.numpy)
         return np.asarray(self.owner)
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from autotile.build import Builder, find_built
 from autotile.codegen import render
 from autotile.devices.base import Device
+from autotile.devices.cuda import Pointer
 from autotile.errors import ConfigurationError
-from autotile.kernels import Input, Kernel, Output, Size
+from autotile.kernels import Kernel, Size
 from autotile.kernels.definition import FRESH_ALIGNMENT
 from autotile.measure.variant import make_variant
 from autotile.runtime.arguments import ArgumentChecker
@@ -90,46 +91,26 @@ class TunedKernel:
     def _run(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int], stream: Any) -> None:
         alignment = min(FRESH_ALIGNMENT, *(_alignment(view.address) for view in (*views, *outputs)))
         program, launch = self._plan(sizes, alignment)
-        if stream is None:
-            stream = views[0].stream()
-        self._device.call(program, launch, self._arguments(views, outputs, sizes), stream)
+        if self._device.info.kind == "cuda":
+            arrays: list[Any] = [Pointer(view.address) for view in (*views, *outputs)]
+        else:
+            arrays = [*(_read_only(view.numpy()) for view in views), *(view.numpy() for view in outputs)]
+        where = views[0].stream() if stream is None else stream
+        self._device.call(program, launch, self._arguments(arrays, sizes), where)
 
     def _run_from_host(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
         device: Any = self._device
         program, launch = self._plan(sizes, FRESH_ALIGNMENT)
         inputs = [device.upload(view.numpy()) for view in views]
         results = [device.empty_gpuarray((max(1, view.nbytes),), np.uint8) for view in outputs]
-        named = dict(zip([a.name for a in self._kernel.arrays], (*inputs, *results), strict=True))
-        device.call(
-            program, launch, [sizes[a.name] if isinstance(a, Size) else named[a.name] for a in self._kernel.arguments]
-        )
+        device.call(program, launch, self._arguments([*inputs, *results], sizes))
         for result, view in zip(results, outputs, strict=True):
             device.download(result.gpudata, view.numpy())
 
-    def _arguments(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> list[Any]:
-        names = [argument.name for argument in self._kernel.arrays]
-        by_name = dict(zip(names, (*views, *outputs), strict=True))
-        on_gpu = self._device.info.kind == "cuda"
-        return [
-            sizes[argument.name]
-            if isinstance(argument, Size)
-            else self._device_array(by_name[argument.name])
-            if on_gpu
-            else self._host_array(argument, by_name[argument.name])
-            for argument in self._kernel.arguments
-        ]
-
-    def _host_array(self, argument: Input | Output, view: View) -> np.ndarray[Any, Any]:
-        array = view.numpy()
-        if isinstance(argument, Input):
-            array = array.view()
-            array.flags.writeable = False  # the emulator faults a kernel that writes to an input
-        return array
-
-    def _device_array(self, view: View) -> Any:
-        from autotile.devices.cuda import Pointer
-
-        return Pointer(view.address)
+    def _arguments(self, arrays: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+        """Arrays (inputs, then outputs) and sizes in the order of the kernel's arguments."""
+        named = dict(zip((argument.name for argument in self._kernel.arrays), arrays, strict=True))
+        return [sizes[a.name] if isinstance(a, Size) else named[a.name] for a in self._kernel.arguments]
 
     def _plan(self, sizes: Mapping[str, int], alignment: int) -> tuple[Any, Launch]:
         """The loaded program and the launch for these sizes; built at most once."""
@@ -164,10 +145,10 @@ class TunedKernel:
         """A size of 0: nothing to launch. Outputs that are not empty hold the reference's values (k = 0: zeros)."""
         if not any(view.nbytes for view in outputs):
             return
-        inputs = {a.name: np.empty(v.shape, _numpy_type(v)) for a, v in zip(self._kernel.inputs, views, strict=True)}
+        inputs = {a.name: np.empty(v.shape, v.element.numpy) for a, v in zip(self._kernel.inputs, views, strict=True)}
         reference = self._kernel.reference(inputs, self._problem.with_sizes(**sizes))
         for argument, view in zip(self._kernel.outputs, outputs, strict=True):
-            values = np.ascontiguousarray(reference[argument.name], _numpy_type(view))
+            values = np.ascontiguousarray(reference[argument.name], view.element.numpy)
             if view.place == HOST:
                 view.numpy()[...] = values
             else:
@@ -175,10 +156,11 @@ class TunedKernel:
                 cuda.write(view.address, values)
 
 
-def _numpy_type(view: View) -> np.dtype[Any]:
-    from autotile.dtypes import element_type
-
-    return element_type(view.dtype).numpy
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same memory, on which the emulator faults a store."""
+    view: np.ndarray[Any, Any] = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _alignment(address: int) -> int:

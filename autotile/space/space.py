@@ -34,7 +34,7 @@ MOST_CONFIGURATIONS = 2**62
 
 @dataclass(frozen=True)
 class Rejection:
-    """How many configurations a rule rejects that no rule before it did, and its message for one of them."""
+    """How many configurations a rule rejects that no rule tried before it did, and its message for one of them."""
 
     rule: str
     where: str

@@ -3,8 +3,18 @@
 from autotile.store.journal import StoreWarning
 from autotile.store.memory import MemoryStore
 from autotile.store.opening import open_store
-from autotile.store.ranking import best_of
+from autotile.store.ranking import best_of, estimated
 from autotile.store.serial import Unreadable
 from autotile.store.store import DeviceEntry, RecordStore, Store
 
-__all__ = ["DeviceEntry", "MemoryStore", "RecordStore", "Store", "StoreWarning", "Unreadable", "best_of", "open_store"]
+__all__ = [
+    "DeviceEntry",
+    "MemoryStore",
+    "RecordStore",
+    "Store",
+    "StoreWarning",
+    "Unreadable",
+    "best_of",
+    "estimated",
+    "open_store",
+]

@@ -25,7 +25,8 @@ def supersedes(record: Record, stored: Record | None, over: Over | None = None) 
 
     A failed record never does, nor an estimate that of a measurement. A measurement takes an estimate's. Of two with
     one identity the faster stays. Where driver, compiler, template or schema differ the times are not comparable: the
-    newer stays. `over(stored)` decides instead of the last two rules.
+    newer stays. A stored one
+    for which `over` is true gives way whatever its time.
     """
     if not servable(record):
         return False
@@ -33,8 +34,8 @@ def supersedes(record: Record, stored: Record | None, over: Over | None = None) 
         return True
     if estimated(record) != estimated(stored):
         return estimated(stored)
-    if over is not None:
-        return over(stored)
+    if over is not None and over(stored):
+        return True
     if record.identity == stored.identity:
         return record.time_ms < stored.time_ms
     return _not_older(record, stored)

@@ -91,7 +91,7 @@ class Store:
     def save_best(self, record: Record, *, over: Over | None = None) -> bool:
         """Makes the record the one to serve, if it supersedes the stored one (see ranking.py); says whether it did.
 
-        `over(stored)` replaces the comparison of times and dates. Raises StoreError.
+        A stored one for which `over` is true gives way whatever its time. Raises StoreError.
         """
         if not supersedes(record, None):
             return False

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from autotile.errors import VariantError
 from autotile.measure import Session, Variant, prove
 from autotile.tuner.workshop import Workshop
-from autotile.types import OF_TRIALS, PROVEN, Binary, Record
+from autotile.types import OF_TRIALS, PROVEN, Binary, Measurement, Record
 
 FINALISTS = 5
 """How many of the best are timed again."""
@@ -22,6 +21,12 @@ class Finalist:
     record: Record
     variant: Variant
     binary: Binary
+
+    @property
+    def measurement(self) -> Measurement:
+        """Its time so far."""
+        assert self.record.measurement is not None, "only right records have a time"
+        return self.record.measurement
 
 
 def distinct_best(records: Iterable[Record], count: int = FINALISTS) -> list[Record]:
@@ -42,16 +47,18 @@ def crown(
 ) -> tuple[Record | None, list[Record]]:
     """Saves the fastest finalist that holds. Returns its record (None when none does), and those that failed.
 
-    A race's winner is flattered by noise: what counts, and is kept, is the time of the finals. A saved best that is
-    `outdated` gives way even to a slower one. It is marked as proven, and as the best of so many `trials`.
+    A race's winner is flattered by noise: what counts, and is kept, is the time of the finals. A saved best gives way,
+    even to a slower one, if it is `outdated` or was itself timed again here. What stays is marked as proven, and as the
+    best of so many `trials`.
     """
     workshop.listener.finals(len(finalists))
     timed = list(finalists)
     if retime and timed:
-        measurements = session.finals([(f.variant, f.binary) for f in finalists])
+        measurements = session.finals([(f.variant, f.binary, f.measurement) for f in finalists])
         timed = [
             replace(f, record=replace(f.record, measurement=m)) for f, m in zip(finalists, measurements, strict=True)
         ]
+    again = {finalist.record.configuration for finalist in finalists}
     failed: list[Record] = []
     for finalist in sorted(timed, key=lambda f: f.record.time_ms):
         try:
@@ -61,18 +68,28 @@ def crown(
             failed.append(replace(finalist.record, outcome=error.outcome, message=str(error), measurement=None))
             workshop.store.append(failed[-1])
             continue
-        proven = replace(
-            finalist.record,
-            max_error=max(worst, finalist.record.max_error or 0.0),
-            extra=(*finalist.record.extra, PROVEN, (OF_TRIALS, str(trials))),
-        )
-        if not workshop.store.save_best(proven, over=partial(_wins, proven, outdated)):
-            workshop.listener.note(
-                "a faster one is on record for this problem already, and stays the one that is loaded"
-            )
+        proven = _marked(replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0)), trials)
+        if not workshop.store.save_best(proven, over=lambda stored: outdated(stored) or stored.configuration in again):
+            _keep_faster(proven, workshop, trials)
         return proven, failed
     return None, failed
 
 
-def _wins(record: Record, outdated: Callable[[Record], bool], stored: Record) -> bool:
-    return outdated(stored) or record.identity != stored.identity or record.time_ms < stored.time_ms
+def _keep_faster(slower: Record, workshop: Workshop, trials: int) -> None:
+    """The saved best, of a search of another part of the space, stays; that it beat these trials too is noted in it."""
+    workshop.listener.note("a faster one is on record for this problem already, and stays the one that is loaded")
+    saved = workshop.store.best(slower.problem.kernel, slower.problem, slower.identity.device)
+    if saved is not None and of_trials(saved) < trials:
+        workshop.store.save_best(_marked(saved, trials), over=lambda stored: stored == saved)
+
+
+def of_trials(best: Record) -> int:
+    """The number of trials that a saved best is the best of; 0 where it does not say."""
+    noted = dict(best.extra).get(OF_TRIALS, "")
+    return int(noted) if noted.isdigit() else 0
+
+
+def _marked(record: Record, trials: int) -> Record:
+    """A proven record, with the number of trials that it is the best of."""
+    kept = tuple(entry for entry in record.extra if entry != PROVEN and entry[0] != OF_TRIALS)
+    return replace(record, extra=(*kept, PROVEN, (OF_TRIALS, str(trials))))

@@ -17,12 +17,12 @@ from autotile.errors import VariantError
 from autotile.measure import Session, Variant, make_variant, open_session
 from autotile.spec import Spec
 from autotile.store import RecordStore
-from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best
+from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best, of_trials
 from autotile.tuner.plan import make_plan
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
 from autotile.tuner.strategy import Strategy
 from autotile.tuner.workshop import Workshop
-from autotile.types import OF_TRIALS, OK, Binary, Configuration, Problem, Record
+from autotile.types import OK, Binary, Configuration, Problem, Record
 
 
 def search(
@@ -122,8 +122,7 @@ class _Search:
 
     def _crowned_among(self, best: Record | None) -> bool:
         """False after a run that was killed between its trials and its finals."""
-        crowned = dict(best.extra).get(OF_TRIALS, "0") if best is not None else "0"
-        return crowned.isdigit() and int(crowned) >= len(self.records)
+        return best is not None and of_trials(best) >= len(self.records)
 
     def _stop_reason(self) -> str | None:
         if self.points and len(self.records) >= self.plan.goal:

@@ -297,3 +297,18 @@ def test_a_foreign_array_is_refused_by_name(matmul: Any) -> None:
 
     with pytest.raises(ArgumentTypeError, match="Foreign; give a numpy array"):
         matmul()(Foreign(), B)
+
+
+def test_an_array_on_another_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As seen by the checker alone: this needs no second GPU."""
+    from types import SimpleNamespace
+
+    from autotile.kernels import load_kernel
+    from autotile.runtime import arguments
+
+    elsewhere = arguments.View(None, "torch", "cuda", 1, 256, (4, 4), "float32", True, lambda shape: None, lambda: None)
+    monkeypatch.setattr(arguments, "view_of", lambda *given: elsewhere)
+    device: Any = SimpleNamespace(info=SimpleNamespace(kind="cuda"), index=0)
+    checker = arguments.ArgumentChecker(load_kernel("matmul"), "float32", device)
+    with pytest.raises(ArgumentValueError, match="a lies on cuda:1, the kernel was loaded for cuda:0"):
+        checker.check([object(), object()], None)

@@ -86,18 +86,20 @@ def test_default_and_presets_are_rows(name: str) -> None:
         assert space.row_of(kernel.configuration(preset)) is not None
 
 
-def test_counts_by_rule_are_those_of_the_first_rule_that_rejects() -> None:
+def test_each_rejection_is_of_configurations_that_break_the_rule() -> None:
     kernel = toy()
     problem = kernel.problem({"n": 24})
     space = build_space(kernel, problem, H200)
-    single = build_space(toy(rules=()), problem, H200)
-    by_rule = Counter({rejection.rule: rejection.count for rejection in space.rejections})
-    assert sum(by_rule.values()) == space.total - len(space)
-    assert (
-        by_rule["threads <= device.max_threads_per_block"]
-        == single.total - len(single) - by_rule["static_shared_bytes + shared_bytes <= device.shared_bytes_optin"]
-        or by_rule
-    )
+    broken: Counter[str] = Counter()
+    for values in itertools.product(*(parameter.values for parameter in kernel.parameters)):
+        configuration = kernel.configuration(dict(zip(space.names, values, strict=True)))
+        scope = kernel.scope(problem, configuration) | H200.scope()
+        broken.update(rule.text for rule in bind_rules(kernel, problem, H200) if not rule.expression.evaluate(scope))
+    assert {rejection.rule for rejection in space.rejections} <= set(broken)
+    assert len(space.rejections) > 2
+    for rejection in space.rejections:
+        assert 0 < rejection.count <= broken[rejection.rule]
+    assert sum(rejection.count for rejection in space.rejections) == space.total - len(space)
 
 
 def test_too_much_shared_memory_is_named_with_both_numbers() -> None:

@@ -214,6 +214,24 @@ def test_fresh_replaces_a_best_that_was_too_good(tune: Any, store: RecordStore) 
     assert store.best("walk", result.problem, "Fake GPU").time_ms == result.best.time_ms == pytest.approx(1.0)
 
 
+def test_a_finished_search_is_not_crowned_again(tune: Any, store: RecordStore) -> None:
+    """Not even when the winner's time of the last finals was slower than that of the finals before."""
+    tune(trials=6)
+    second = tune(FakeDevice(lambda values: formula(values) * 1.1), trials=12)
+    assert second.new_trials == 6
+    quiet = FakeDevice(on_check=lambda values, n: pytest.fail("it was checked again"))
+    third = tune(quiet, trials=12)
+    assert third.new_trials == 0
+    assert third.best == store.best("walk", third.problem, "Fake GPU")
+
+
+def test_a_faster_best_of_another_part_of_the_space_is_crowned_over_these_trials_too(tune: Any) -> None:
+    tune(parameters={**TWELVE, "width": (64,)}, trials=4)
+    tune(parameters={**TWELVE, "width": (256, 128, 32)}, trials=9)
+    quiet = FakeDevice(on_check=lambda values, n: pytest.fail("it was checked again"))
+    assert tune(quiet, parameters={**TWELVE, "width": (256, 128, 32)}, trials=9).new_trials == 0
+
+
 def test_a_narrower_search_leaves_the_faster_best(tune: Any, store: RecordStore) -> None:
     """What is loaded stays the fastest that is known, and the search says so."""
     wide = tune(trials=12)

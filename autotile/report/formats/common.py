@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from autotile.errors import AutotileError
 from autotile.kernels import Kernel
-from autotile.store import best_of
+from autotile.store import best_of, estimated
 from autotile.types import Identity, Problem, Record
 
 Kernels: TypeAlias = Callable[[str], Kernel]
@@ -19,15 +19,11 @@ class ExportWarning(UserWarning):
     """Something was left out of an export; the message says what and why."""
 
 
-def is_estimated(record: Record) -> bool:
-    return record.identity.estimated or (record.measurement is not None and record.measurement.estimated)
-
-
 def by_device(records: Iterable[Record]) -> dict[Place, list[Record]]:
     """Records grouped by place, in the order of device and architecture, measured before estimated."""
     groups: dict[Place, list[Record]] = {}
     for record in records:
-        place = (record.identity.device, record.identity.arch, is_estimated(record))
+        place = (record.identity.device, record.identity.arch, estimated(record))
         groups.setdefault(place, []).append(record)
     return dict(sorted(groups.items()))
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autotile.report.formats.common import is_estimated
+from autotile.store import estimated
 from autotile.store.serial import to_object
 from autotile.types import Record
 
@@ -34,7 +34,7 @@ def _row(record: Record) -> dict[str, Any]:
     row: dict[str, Any] = {
         "device": identity["device"],
         "arch": identity["arch"],
-        "estimated": is_estimated(record),
+        "estimated": estimated(record),
         "kernel": found["kernel"],
         "dtype": found["dtype"],
         "outcome": found["outcome"],

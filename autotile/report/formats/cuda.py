@@ -15,11 +15,11 @@ from autotile.report.formats.common import (
     ExportWarning,
     Kernels,
     by_device,
-    is_estimated,
     one_line,
     provenance,
     winners,
 )
+from autotile.store import estimated
 from autotile.store.names import device_folder, path_name
 from autotile.store.serial import pretty
 from autotile.types import SCHEMA_VERSION, Launch, Record, Source
@@ -34,8 +34,8 @@ def write_folder(records: Sequence[Record], folder: Path, kernels: Kernels) -> l
     ExportWarning: its time would be another kernel's. Raises NotTuned when nothing is left.
     """
     written: list[Path] = []
-    for (device, arch, estimated), group in by_device(records).items():
-        place = folder / (device_folder(device, arch) + ("-estimated" if estimated else ""))
+    for (device, arch, guessed), group in by_device(records).items():
+        place = folder / (device_folder(device, arch) + ("-estimated" if guessed else ""))
         entries = []
         for record in winners(group):
             try:
@@ -78,7 +78,7 @@ def _header(record: Record, source: Source, launch: Launch, static_shared_bytes:
     lines = [
         f"{record.problem.kernel}, {record.problem.label}: {record.configuration.label}",
         f"device:  {record.identity.device} ({record.identity.arch}), {provenance(record.identity)}",
-        f"time:    {'estimated by a model, not measured: ' if is_estimated(record) else ''}{time}",
+        f"time:    {'estimated by a model, not measured: ' if estimated(record) else ''}{time}",
         f"launch:  grid {launch.grid}, block {launch.block}, shared_bytes {launch.shared_bytes}",
         f"compile: {compile_line(record.identity.arch, file)}",
     ]
@@ -108,7 +108,7 @@ def _entry(record: Record, source: Source, launch: Launch, file: str) -> dict[st
         "block": list(launch.block),
         "shared_bytes": launch.shared_bytes,
         "time_ms": record.time_ms,
-        "estimated": is_estimated(record),
+        "estimated": estimated(record),
         "compile": compile_line(record.identity.arch, file),
     }
 
