@@ -219,6 +219,7 @@ def test_a_finished_search_is_not_crowned_again(tune: Any, store: RecordStore) -
     tune(trials=6)
     second = tune(FakeDevice(lambda values: formula(values) * 1.1), trials=12)
     assert second.new_trials == 6
+    assert second.best == store.best("walk", second.problem, "Fake GPU")  # the same winner, at its latest time
     quiet = FakeDevice(on_check=lambda values, n: pytest.fail("it was checked again"))
     third = tune(quiet, trials=12)
     assert third.new_trials == 0
