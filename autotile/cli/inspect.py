@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     """List kernels, shipped configs, devices and what is tuned."""
     from autotile.assets import configs_dir
-    from autotile.cli.text import rate, time_of
+    from autotile.cli.text import time_of
     from autotile.devices.cuda import cuda_device_names
     from autotile.devices.gpus import gpu_table
     from autotile.kernels import kernel_folders, load_kernel
+    from autotile.report.rates import rate
     from autotile.store import Store
     from autotile.store.serial import to_object
 
@@ -112,8 +113,9 @@ def _definition_lines(kernel: Kernel) -> Iterator[str]:
 def _record_lines(kernel: Kernel, records: Sequence[Record], failed: bool) -> Iterator[str]:
     from collections import Counter
 
-    from autotile.cli.text import rate, time_of
+    from autotile.cli.text import time_of
     from autotile.codegen import template_digest
+    from autotile.report.rates import rate
 
     yield "  records" if records else "  records: none"
     groups: dict[tuple[str, str], list[Record]] = {}

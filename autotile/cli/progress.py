@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from autotile.cli.text import rate, time_of
+from autotile.cli.text import time_of
 from autotile.devices.info import DeviceInfo
 from autotile.kernels import Kernel
+from autotile.report.rates import rate
 from autotile.space import Space
 from autotile.types import Problem, Record
 

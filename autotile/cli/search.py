@@ -92,7 +92,8 @@ def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -
 
 
 def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_stderr: bool) -> None:
-    from autotile.cli.text import STOPPED, load_line, memory_line, phases_line, rate, time_of
+    from autotile.cli.text import STOPPED, load_line, memory_line, phases_line, time_of
+    from autotile.report.rates import rate
 
     def say(text: str = "") -> None:
         click.echo(text, err=to_stderr)

@@ -6,17 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotile.kernels import Kernel
 from autotile.tuner import SearchResult
 from autotile.types import Problem, Record
-
-
-def rate(kernel: Kernel, problem: Problem, time_ms: float) -> str:
-    """TFLOP/s for kernels that compute, GB/s (read and written) for those that move."""
-    flops = kernel.flops_of(problem)
-    if flops:
-        return f"{flops / time_ms / 1e9:.2f} TFLOP/s"
-    return f"{kernel.bytes_of(problem) / time_ms / 1e6:.0f} GB/s"
 
 
 def time_of(record: Record) -> str:

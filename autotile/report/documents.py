@@ -8,6 +8,7 @@ from typing import Any
 
 from autotile.devices.info import DeviceInfo
 from autotile.kernels import Kernel
+from autotile.report.rates import work_rates
 from autotile.space import Space
 from autotile.store.serial import to_object
 from autotile.tuner import SearchResult
@@ -40,14 +41,6 @@ def _one(result: SearchResult) -> dict[str, Any]:
 
 def problem_object(problem: Problem) -> dict[str, Any]:
     return {**dict(problem.sizes), "dtype": problem.dtype}
-
-
-def work_rates(kernel: Kernel, problem: Problem, time_ms: float) -> dict[str, float]:
-    """Achieved TFLOP/s (where there is arithmetic) and GB/s of the fewest bytes, for a time in ms."""
-    rates = {"gbs": kernel.bytes_of(problem) / time_ms / 1e6}
-    if kernel.flops_of(problem):
-        rates["tflops"] = kernel.flops_of(problem) / time_ms / 1e9
-    return rates
 
 
 def space_document(kernel: Kernel, problem: Problem, device: DeviceInfo, space: Space) -> dict[str, Any]:

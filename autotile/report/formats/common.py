@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from autotile.errors import AutotileError
 from autotile.kernels import Kernel
+from autotile.report.rates import rate
 from autotile.store import best_of, estimated
 from autotile.types import Identity, Problem, Record
 
@@ -42,15 +43,12 @@ def one_line(text: str) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def rate(record: Record, kernels: Kernels) -> str:
-    """`12,345 GFLOP/s` where the kernel computes, `3,456 GB/s` where it only moves; a dash where it is not known."""
+def rate_of(record: Record, kernels: Kernels) -> str:
+    """The record's rate; a dash where its kernel is gone, or has other dimensions now."""
     try:
-        kernel = kernels(record.problem.kernel)
-        flops, moved_bytes = kernel.flops_of(record.problem), kernel.bytes_of(record.problem)
-    except (AutotileError, KeyError):  # a kernel that is gone, or that has other dimensions now
+        return rate(kernels(record.problem.kernel), record.problem, record.time_ms)
+    except (AutotileError, KeyError):
         return "–"
-    work, unit = (flops, "GFLOP/s") if flops else (moved_bytes, "GB/s")
-    return f"{work / record.time_ms / 1e6:,.1f} {unit}"
 
 
 def provenance(identity: Identity) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotile.report.formats.common import Kernels, by_device, one_line, provenance, rate
+from autotile.report.formats.common import Kernels, by_device, one_line, provenance, rate_of
 from autotile.types import Record
 
 
@@ -38,7 +38,7 @@ def _row(record: Record, kernels: Kernels) -> str:
         record.problem.kernel,
         record.problem.label,
         f"{record.time_ms:.6g}",
-        rate(record, kernels),
+        rate_of(record, kernels),
         record.configuration.label,
         provenance(record.identity),
     )
