@@ -10,7 +10,9 @@ to a number, a boolean, a name, or a column of them; the result has the shape of
 from __future__ import annotations
 
 import ast
+import functools
 import operator
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -78,6 +80,16 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
+_PARSING = threading.Lock()
+"""Before 3.12, CPython's parser keeps its depth in one place for all threads (python/cpython#106905)."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse(text: str) -> ast.expr:
+    with _PARSING:
+        return ast.parse(text, mode="eval").body
+
+
 class Expression:
     """A checked expression. `names` are the free names it needs, dotted ones as `problem.m`.
 
@@ -90,7 +102,7 @@ class Expression:
         if len(self.text) > MAX_TEXT:
             raise ExpressionError(f"{self._where}an expression of {len(self.text)} characters; {MAX_TEXT} is the most")
         try:
-            self._tree = ast.parse(self.text, mode="eval").body
+            self._tree = _parse(self.text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             reason = error.msg if isinstance(error, SyntaxError) else str(error)
             raise ExpressionError(f"{self._where}{self.text!r} is not an expression: {reason}") from None

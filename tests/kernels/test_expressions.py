@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -101,3 +106,21 @@ def test_names_and_booleans_compare_over_columns() -> None:
 def test_mixing_names_and_numbers_is_an_error_not_a_traceback() -> None:
     with pytest.raises(ExpressionError, match="cannot work out"):
         Expression("staging + 1").evaluate({"staging": "none"})
+
+
+def test_threads_take_turns_in_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 3.12, CPython may raise SystemError from `ast.parse` when two threads meet in it."""
+    inside, most, real = [], [], ast.parse
+
+    def slow(*given: Any, **named: Any) -> Any:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.002)
+        inside.pop()
+        return real(*given, **named)
+
+    monkeypatch.setattr(ast, "parse", slow)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: Expression(f"a > {n} + 0.5"), range(40)))
+    assert len(most) == 40
+    assert max(most) == 1
