@@ -183,10 +183,10 @@ def _nvrtc() -> Iterator[Finding]:
 
 
 def _host_compiler() -> Iterator[Finding]:
-    from autotile.devices.emulator import toolchain
+    from autotile.build import host
 
     try:
-        found = toolchain.find_host_compiler()
+        found = host.find_compiler()
     except AutotileError as error:
         yield Finding(
             "C++ compiler", False, str(error), "install g++ or clang++ (for the emulator), or set AUTOTILE_CXX"

@@ -14,6 +14,8 @@
     ├── VariantError                 1   one variant failed: it becomes a record, the search goes on
     │   ├── CompileError                 the compiler refused the source
     │   ├── LaunchError                  the launch was refused, or the kernel faulted
+    │   ├── TimedOut                     the kernel, or the whole trial, did not end in time
+    │   ├── Crashed                      the process that ran it died
     │   ├── UnsupportedByEmulator        the source uses what the CPU cannot run
     │   ├── WrongResult                  the output differs from the reference
     │   └── ImplausibleTime              faster than the hardware can be
@@ -106,6 +108,14 @@ class CompileError(VariantError):
 
 class LaunchError(VariantError):
     outcome = "launch_error"
+
+
+class TimedOut(VariantError):
+    outcome = "timeout"
+
+
+class Crashed(VariantError):
+    outcome = "crashed"
 
 
 class UnsupportedByEmulator(VariantError):

@@ -159,7 +159,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a result depends on beside the configuration. Results whose identities differ are not comparable."""
+    """What a result depends on beside the configuration. Results whose identities differ are not comparable.
+
+    `flags` are what the user had the compiler take beside autotile's own; empty where nothing was added.
+    """
 
     device: str
     arch: str
@@ -168,6 +171,7 @@ class Identity:
     template: str
     schema: int
     estimated: bool
+    flags: str = ""
 
 
 SCHEMA_VERSION = 1

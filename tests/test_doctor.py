@@ -1,6 +1,7 @@
 """`autotile doctor` tells, and never falls over."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,17 @@ def test_a_bug_in_a_check_is_a_finding(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(doctor, "_nvrtc", broken)
     assert "boom" in found("NVRTC").detail
+
+
+def test_compilers_that_hang_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "hangs"
+    path.write_text("#!/bin/sh\nsleep 3600\n")
+    path.chmod(0o755)
+    monkeypatch.setattr("autotile.build.process.ASK_LIMIT_S", 0.5)
+    for name, variable in (("nvcc", "AUTOTILE_NVCC"), ("C++ compiler", "AUTOTILE_CXX")):
+        monkeypatch.setenv(variable, str(path))
+        line = found(name)
+        assert line.ok is False
+        assert f"`{path} --version`" in line.detail
+        assert "within 0.5 s" in line.detail
+        assert variable in line.fix

@@ -18,8 +18,8 @@ from autotile.build.process import CLOSE_S, ProcessPool
 from autotile.errors import ToolchainMissing
 from autotile.types import Binary, Source, Target
 
-COMPILE_TIMEOUT_S = 300.0
-"""Longest that one variant may compile; what takes longer is one failed variant."""
+COMPILE_TIMEOUT_S = 120.0
+"""Longest that one variant may compile, unless the search says otherwise; what takes longer is one failed variant."""
 
 
 class Compiler(Protocol):
@@ -34,6 +34,10 @@ class Compiler(Protocol):
     @property
     def flags(self) -> str: ...
 
+    @property
+    def users_flags(self) -> str:
+        """Those of `flags` that the user sets in the environment, as `NAME=value`; "" for none."""
+
     def compile(
         self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float
     ) -> tuple[Path, nvcc.Usage]: ...
@@ -44,6 +48,7 @@ class Builder:
 
     Each task of the pool waits for one compiler process: `jobs` threads are a pool of `jobs` processes (default: the
     CPUs that this process may use). Use as a context manager, or `close()`: compilers that still run are killed.
+    A variant may compile for `timeout_s` seconds.
 
     Raises ToolchainMissing when made without a compiler for the target.
     """
@@ -71,6 +76,14 @@ class Builder:
         """Name and version of the compiler, such as `nvcc 13.0.88`: part of a result's identity."""
         return self._compiler.version
 
+    @property
+    def flags(self) -> str:
+        """The user's own flags, from the environment, such as `NVCC_APPEND_FLAGS=-use_fast_math`; "" for none.
+
+        Part of a result's identity, as they are of a binary's key.
+        """
+        return self._compiler.users_flags
+
     def find(self, source: Source) -> Binary | None:
         """The binary, if it was built before; starts nothing."""
         found = self._cache.find(self._key(source))
@@ -79,8 +92,8 @@ class Builder:
     def build(self, source: Source) -> Binary:
         """The binary, from the cache or compiled now in this thread.
 
-        Raises CompileError when the compiler refuses the source or takes too long, ToolchainMissing when no source
-        could be compiled.
+        Raises CompileError when the compiler refuses the source, crashes on it or (CompileTimeout) takes too long,
+        ToolchainMissing when no source could be compiled.
         """
         cached = self.find(source)
         if cached is not None:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from autotile.build import leftovers
 from autotile.types import digest
 
 META = "meta.json"
@@ -53,7 +54,10 @@ def cache_key(text: str, entry: str, flags: str, compiler: str, arch: str) -> st
 
 
 class BinaryCache:
-    """The folder `<home>/binaries`, or a temporary one where that cannot be written (one BuildCacheWarning)."""
+    """The folder `<home>/binaries`, or a temporary one where that cannot be written (one BuildCacheWarning).
+
+    Opening it removes the unfinished work of processes that were killed.
+    """
 
     def __init__(self, home: Path) -> None:
         self._root = home / "binaries"
@@ -64,6 +68,8 @@ class BinaryCache:
                 pass
         except OSError as error:
             self._fall_back(error)
+        leftovers.sweep(self._root / "tmp", "build", "entry", "damaged")
+        leftovers.sweep(self._root, "building")  # the emulator's runtime
 
     @property
     def root(self) -> Path:
@@ -75,10 +81,14 @@ class BinaryCache:
     def workdir(self) -> tempfile.TemporaryDirectory[str]:
         """A fresh folder on the cache's own file system, so that publishing is a rename."""
         try:
-            return tempfile.TemporaryDirectory(dir=self._root / "tmp", prefix="build-", ignore_cleanup_errors=True)
+            return self._workdir()
         except OSError as error:
             self._fall_back(error)
-            return tempfile.TemporaryDirectory(dir=self._root / "tmp", prefix="build-", ignore_cleanup_errors=True)
+            return self._workdir()
+
+    def _workdir(self) -> tempfile.TemporaryDirectory[str]:
+        prefix = leftovers.prefix("build")
+        return tempfile.TemporaryDirectory(dir=self._root / "tmp", prefix=prefix, ignore_cleanup_errors=True)
 
     def find(self, key: str) -> tuple[Path, Meta] | None:
         """The binary's path and facts; None when it is not there or damaged."""
@@ -106,7 +116,7 @@ class BinaryCache:
     def _rename_into_place(self, key: str, name: str, data: bytes, meta: Meta) -> tuple[Path, Meta]:
         folder = self.folder(key)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=self._root / "tmp", prefix="entry-"))
+        fresh = Path(tempfile.mkdtemp(dir=self._root / "tmp", prefix=leftovers.prefix("entry")))
         try:
             (fresh / name).write_bytes(data)
             (fresh / META).write_text(json.dumps(asdict(meta), indent=1), encoding="utf-8")
@@ -122,7 +132,7 @@ class BinaryCache:
                 if found is not None:
                     return found
                 with contextlib.suppress(OSError):  # another process may clear the same damaged entry
-                    damaged = tempfile.mkdtemp(dir=self._root / "tmp", prefix="damaged-")
+                    damaged = tempfile.mkdtemp(dir=self._root / "tmp", prefix=leftovers.prefix("damaged"))
                     os.rename(folder, damaged)
                     shutil.rmtree(damaged, ignore_errors=True)
             raise OSError(f"{folder} cannot be replaced")

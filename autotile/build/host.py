@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotile.build.nvcc import Usage
+from autotile.build import process
+from autotile.build.nvcc import Usage, set_in_environment
 from autotile.build.process import CompileTimeout, ProcessPool
 from autotile.devices.emulator import toolchain as emulator
+from autotile.errors import CompileError
 from autotile.types import Source, Target
 
 BINARY_NAME = "kernel.so"
+
+ENVIRONMENT_FLAGS = ("CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS")
+"""Variables with which g++ and clang++ let a user change where headers and their own parts come from, and options."""
+
+
+def find_compiler() -> emulator.HostToolchain:
+    """The C++ compiler that is used. Raises ToolchainMissing; a compiler that hangs is given up and leaves nothing."""
+    return emulator.find_host_compiler(_runner(ProcessPool()), process.ASK_LIMIT_S)
+
+
+def _runner(processes: ProcessPool) -> emulator.Runner:
+    def run(command: Sequence[str], text: str, limit_s: float) -> tuple[int, str]:
+        environment = {**os.environ, "LC_ALL": "C"}
+        try:
+            done = processes.run(command, text=text, timeout_s=limit_s, environment=environment)
+        except CompileTimeout as error:
+            raise TimeoutError(str(error)) from error
+        if text and done.crash:  # without a text it is no kernel that was compiled, and nothing is the variant's fault
+            raise CompileError(f"{command[0]} crashed on this kernel: it was ended by {done.crash}")
+        return done.status, done.text
+
+    return run
 
 
 class HostCompiler:
@@ -24,7 +47,7 @@ class HostCompiler:
 
     def __init__(self, target: Target, cache_dir: Path) -> None:
         self.target = target
-        self._toolchain = emulator.find_host_compiler()
+        self._toolchain = find_compiler()
         self._cache_dir = cache_dir
 
     @property
@@ -32,32 +55,32 @@ class HostCompiler:
         """`g++ 12.2.0`."""
         return short_version(self._toolchain.path, self._toolchain.version_text)
 
-    @functools.cached_property
+    @property
     def flags(self) -> str:
         """The emulator's flags and runtime, and the compiler's full version line."""
-        return emulator.flags_identity(self._toolchain)
+        return f"{emulator.flags_identity(self._toolchain)} {self.users_flags}".rstrip()
+
+    @property
+    def users_flags(self) -> str:
+        return set_in_environment(ENVIRONMENT_FLAGS)
 
     def compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> tuple[Path, Usage]:
         """Builds in `workdir`. Raises CompileError, UnsupportedByEmulator or ToolchainMissing."""
-
-        def run(command: Sequence[str], text: str, limit_s: float) -> tuple[int, str]:
-            environment = {**os.environ, "LC_ALL": "C"}
-            try:
-                done = processes.run(command, text=text, timeout_s=limit_s, environment=environment)
-            except CompileTimeout as error:
-                raise TimeoutError(str(error)) from error
-            return done.status, done.text
-
         output = workdir / BINARY_NAME
-        built = emulator.compile_host(
-            source.text,
-            source.entry,
-            output,
-            self._toolchain,
-            cache_dir=self._cache_dir,
-            timeout_s=timeout_s,
-            runner=run,
-        )
+        try:
+            built = emulator.compile_host(
+                source.text,
+                source.entry,
+                output,
+                self._toolchain,
+                cache_dir=self._cache_dir,
+                timeout_s=timeout_s,
+                runner=_runner(processes),
+            )
+        except CompileError as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise CompileTimeout(str(error.__cause__)) from None
+            raise
         return output, Usage(static_shared_bytes=built.static_shared_bytes)
 
 

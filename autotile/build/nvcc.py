@@ -6,13 +6,14 @@ import functools
 import hashlib
 import os
 import re
+import shlex
 import shutil
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotile.build.process import Finished, ProcessPool
+from autotile.build import process
+from autotile.build.process import CompileTimeout, Finished, ProcessPool
 from autotile.devices.info import STATIC_SHARED_LIMIT_BYTES
 from autotile.errors import CompileError, ToolchainMissing
 from autotile.types import Source, Target, digest
@@ -24,16 +25,21 @@ BINARY_NAME = "kernel.cubin"
 ARCH_SPECIFIC = frozenset({"sm_90"})
 """Archs that are built with their own feature set (`sm_90a`: wgmma, setmaxnreg), closed to plain `sm_90`."""
 
+USUAL_PLACE = Path("/usr/local/cuda/bin")
+
 ENVIRONMENT_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 """Variables with which nvcc itself lets a user change its command line."""
 
-_HOST_COMPILER_FAULTS = (
-    "unsupported GNU version",
-    "unsupported clang version",
-    "unsupported Microsoft Visual Studio version",
-    "Failed to preprocess host compiler properties",
-    "Cannot find compiler 'cl.exe'",
+_HOST_COMPILER_FAULT = re.compile(
+    r"unsupported (?:GNU|clang|Microsoft Visual Studio) version|Failed to preprocess host compiler properties"
+    r"|Cannot find compiler 'cl\.exe'"
+    r"|^(?:.*[ /])?(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+|cc1plus)[-.\d]*: .*(?:not found|No such file)",
+    re.MULTILINE,
 )
+_MACHINE_FAULT = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|Input/output error")
+_SOURCE_FAULT = re.compile(r"\bkernel\.cu[(:]|_kernel\.ptx, line|^ptxas error", re.MULTILINE)
+"""Words that name a place in the source, or are ptxas's about it: then nothing else needs to be asked."""
+_EMPTY_KERNEL = Source("empty", "empty", 'extern "C" __global__ void empty() {}\n')
 
 
 @dataclass(frozen=True)
@@ -57,42 +63,49 @@ def candidates() -> Iterator[tuple[str, Path]]:
             yield variable, Path(os.environ[variable]) / "bin" / name
     on_path = shutil.which(name)
     yield "PATH", Path(on_path) if on_path else Path(name)
-    yield "the usual place", Path("/usr/local/cuda/bin") / name
+    yield "the usual place", USUAL_PLACE / name
 
 
 def find_nvcc() -> Path:
     """The nvcc that is used.
 
-    Raises ToolchainMissing with the places that were looked at and how to name another.
+    Raises ToolchainMissing with the places that were looked at, what is wrong there, and how to name another.
     """
     looked: list[str] = []
     for reason, path in candidates():
-        if path.is_absolute() and path.is_file() and os.access(path, os.X_OK):
+        fault = _fault_of(path)
+        if not fault:
             return path
-        looked.append(f"{reason} ({path})" if path.is_absolute() else reason)
+        looked.append(f"{reason} ({path}: {fault})" if path.is_absolute() else f"{reason} ({fault})")
     raise ToolchainMissing(
         f"nvcc was not found; looked at {', '.join(looked)}. Install the CUDA toolkit, or set AUTOTILE_NVCC to nvcc's "
         "path or CUDA_HOME to the toolkit's folder"
     )
 
 
+def _fault_of(path: Path) -> str:
+    if path.is_dir():
+        return "a folder"
+    if not path.is_absolute() or not path.is_file():
+        return "not there"
+    return "" if os.access(path, os.X_OK) else "not executable"
+
+
 def _ask(nvcc: Path, option: str) -> str:
+    command = f"`{nvcc} {option}`"
     try:
-        done = subprocess.run(
-            [str(nvcc), option],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainMissing(f"{nvcc} cannot be run: {error}. Set AUTOTILE_NVCC to a working nvcc") from error
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip() or "nothing"
-        raise ToolchainMissing(f"`{nvcc} {option}` ended with status {done.returncode}, saying: {said}")
-    return done.stdout
+        done = ProcessPool().run([str(nvcc), option], timeout_s=process.ASK_LIMIT_S)
+    except CompileTimeout:
+        fault = f"did not answer within {process.ASK_LIMIT_S:g} s and was stopped"
+    except OSError as error:
+        fault = f"cannot be run: {error}"
+    else:
+        said = done.text.strip()
+        if done.status == 0 and said:
+            return said
+        fault = f"was ended by {done.crash}" if done.crash else f"ended with status {done.status}"
+        fault += f", saying: {said or 'nothing'}"
+    raise ToolchainMissing(f"{command} {fault}. Set AUTOTILE_NVCC to the path of a working nvcc")
 
 
 @functools.lru_cache(maxsize=16)
@@ -141,8 +154,12 @@ def arch_flags(target: Target) -> tuple[str, ...]:
 
 def flags_of(target: Target) -> str:
     """All that decides the machine code beside the source and the version, as one text. Starts nothing."""
-    changed = [f"{name}={os.environ[name]}" for name in ENVIRONMENT_FLAGS if os.environ.get(name)]
-    return " ".join([*FLAGS, *arch_flags(target), *changed])
+    return " ".join([*FLAGS, *arch_flags(target), set_in_environment(ENVIRONMENT_FLAGS)]).rstrip()
+
+
+def set_in_environment(names: Sequence[str]) -> str:
+    """Those of the variables that are set and not empty, as a shell would take them: `NAME=value NAME='two words'`."""
+    return " ".join(f"{name}={shlex.quote(os.environ[name])}" for name in names if os.environ.get(name))
 
 
 class Nvcc:
@@ -160,47 +177,84 @@ class Nvcc:
     def flags(self) -> str:
         return flags_of(self.target)
 
+    @property
+    def users_flags(self) -> str:
+        return set_in_environment(ENVIRONMENT_FLAGS)
+
     def command(self) -> list[str]:
         """Run in the folder that holds the source: relative names keep paths out of the machine code."""
         return [str(self.path), *FLAGS, *arch_flags(self.target), "-o", BINARY_NAME, SOURCE_NAME]
 
     def compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> tuple[Path, Usage]:
         """Builds in `workdir`. Raises CompileError for the source's faults, ToolchainMissing for the machine's."""
-        (workdir / SOURCE_NAME).write_text(source.text, encoding="utf-8")
-        # nvcc puts its own files under TMPDIR, and fails without a word where that is not there.
-        environment = {**os.environ, "TMPDIR": str(workdir)}
-        try:
-            done = processes.run(self.command(), cwd=workdir, timeout_s=timeout_s, environment=environment)
-        except OSError as error:
-            raise ToolchainMissing(f"{self.path} cannot be run: {error}") from error
-        output = workdir / BINARY_NAME
-        if done.status != 0 or not output.is_file():
-            raise self._failure(source, done)
+
+        def run(source: Source, folder: Path) -> Finished:
+            (folder / SOURCE_NAME).write_text(source.text, encoding="utf-8")
+            # nvcc puts its own files under TMPDIR, and fails without a word where that is not there.
+            environment = {**os.environ, "TMPDIR": str(folder)}
+            try:
+                return processes.run(self.command(), cwd=folder, timeout_s=timeout_s, environment=environment)
+            except OSError as error:
+                raise ToolchainMissing(f"{self.path} cannot be run: {error}") from error
+
+        def fault_of_machine() -> str | None:
+            folder = workdir / "empty"
+            folder.mkdir()
+            done = run(_EMPTY_KERNEL, folder)
+            return None if _has_built(done, folder) else first_error(done.text) or _silence(done)
+
+        done = run(source, workdir)
+        if not _has_built(done, workdir):
+            raise self._failure(source, done, fault_of_machine)
         usage = parse_usage(done.text, source.entry)
         if (usage.static_shared_bytes or 0) > STATIC_SHARED_LIMIT_BYTES:  # ptxas lets it pass for sm_90a
             raise CompileError(
                 f"{source.kernel} ({source.entry}) uses too much shared data: {usage.static_shared_bytes} bytes "
                 f"static, {STATIC_SHARED_LIMIT_BYTES} at most; more must be dynamic (extern __shared__)"
             )
-        return output, usage
+        return workdir / BINARY_NAME, usage
 
-    def _failure(self, source: Source, done: Finished) -> CompileError | ToolchainMissing:
+    def _failure(
+        self, source: Source, done: Finished, fault_of_machine: Callable[[], str | None]
+    ) -> CompileError | ToolchainMissing:
+        """The source's fault is a CompileError; the machine's, under which no other source fares better, is not."""
         fault = first_error(done.text)
-        for phrase in _HOST_COMPILER_FAULTS:
-            if phrase in done.text:
-                return ToolchainMissing(
-                    f"{self.version} cannot use the host's C++ compiler: {done.text.strip()}. Install one that it "
-                    "supports and name it with NVCC_PREPEND_FLAGS='-ccbin /path/to/g++'"
-                )
+        if _HOST_COMPILER_FAULT.search(done.text):
+            said = "; ".join(line.strip() for line in done.text.splitlines() if line.strip()).rstrip(".")
+            return ToolchainMissing(
+                f"{self.version} ({self.path}) cannot use the host's C++ compiler: {said}. Install one that it "
+                "supports and name it with NVCC_PREPEND_FLAGS='-ccbin /path/to/g++'"
+            )
         if "Unsupported gpu architecture" in done.text:
-            return ToolchainMissing(f"{self.version} ({self.path}) does not compile for {self.target.arch}: {fault}")
+            return ToolchainMissing(
+                f"{self.version} ({self.path}) does not compile for {self.target.arch}: {fault}. "
+                "Install a CUDA toolkit that knows this GPU and name it with AUTOTILE_NVCC"
+            )
+        if machine := _MACHINE_FAULT.search(done.text):
+            line = next(line for line in done.text.splitlines() if machine.group() in line)
+            return ToolchainMissing(f"{self.version} ({self.path}) cannot compile on this machine: {line.strip()}")
         where = f"{source.kernel} ({source.entry})"
-        if fault:
-            return CompileError(f"nvcc refused {where}: {fault}")
-        return CompileError(
-            f"nvcc ended with status {done.status} on {where} without a message; the command was "
-            f"`{' '.join(self.command())}`"
-        )
+        command = f"the command was `{' '.join(self.command())}`"
+        if done.crash:
+            return CompileError(f"nvcc crashed on {where}: it was ended by {done.crash}; {command}")
+        if not _SOURCE_FAULT.search(done.text):
+            machine_fault = fault_of_machine()
+            if machine_fault is not None:
+                return ToolchainMissing(
+                    f"{self.version} ({self.path}) does not even compile an empty kernel: {machine_fault}; {command}. "
+                    "Mend it, or name another with AUTOTILE_NVCC"
+                )
+        return CompileError(f"nvcc refused {where}: {fault}" if fault else f"{_silence(done)} on {where}; {command}")
+
+
+def _has_built(done: Finished, folder: Path) -> bool:
+    output = folder / BINARY_NAME
+    return done.status == 0 and output.is_file() and output.stat().st_size > 0
+
+
+def _silence(done: Finished) -> str:
+    made = "no message" if done.status else "no cubin"
+    return f"nvcc ended with status {done.status} and {made}"
 
 
 def first_error(text: str) -> str:

@@ -76,19 +76,12 @@ def search(
 
 
 def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -> list[SearchResult]:
-    from autotile.build import Builder
     from autotile.cli.progress import Progress
     from autotile.store import open_store
-    from autotile.tuner import search as run_search
+    from autotile.tuner import search_all
 
-    store = open_store(note)
-    results: list[SearchResult] = []
-    with Builder(device.target, jobs=jobs) as builder, Progress() as progress:
-        for spec in specs:
-            results += run_search(spec, device, builder, store, fresh, progress)
-            if results and results[-1].cut_short:
-                break
-    return results
+    with Progress() as progress:
+        return search_all(specs, device, open_store(progress.note), jobs, fresh, progress)
 
 
 def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_stderr: bool) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
 
-from autotile.devices.info import DeviceInfo
+from autotile.devices.info import Clocks, DeviceInfo
 from autotile.types import Binary, Launch, Source, Target
 
 Array = np.ndarray[Any, Any]
@@ -21,10 +21,11 @@ class Workload:
 
     `arguments` are the kernel's arguments in C order: the name of an input or an output, or a size as an int (passed
     as a 32-bit int). `reference` holds what each output must be, within `bound` (elementwise or one number; 0: equal
-    to the last bit). A reference is float64 where the bound is not 0, and of the output's own dtype where it is.
+    to the last bit). A reference is float64 (complex128) where the bound is not 0, and of the output's own dtype where
+    it is.
 
-    Raises ValueError for a reference of another shape than its output (nothing is ever broadcast) and for a bound that
-    could accept anything: negative, infinite, NaN, or above 0 for an integer type.
+    Raises ValueError for a reference of another shape or dtype (nothing is ever broadcast or rounded) and for a bound
+    that could accept anything: negative, infinite, NaN, or other than 0 for an integer type.
     """
 
     arguments: tuple[str | int, ...]
@@ -35,16 +36,30 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name, (shape, dtype) in self.outputs.items():
-            bound = self.bound[name]
-            for what, array in (("reference", self.reference[name]), ("error bound", bound)):
+            reference, bound = self.reference[name], self.bound[name]
+            for what, array in (("reference", reference), ("error bound", bound)):
                 if np.shape(array) != shape and not (what == "error bound" and np.ndim(array) == 0):
                     raise ValueError(f"output {name!r} has shape {shape}, its {what} {np.shape(array)}")
-            if not (np.all(np.isfinite(bound)) and np.all(np.asarray(bound) >= 0)):
+            if np.asarray(bound).dtype.kind not in "iuf" or not (np.all(np.isfinite(bound)) and np.all(bound >= 0)):
                 raise ValueError(f"the error bound of output {name!r} is negative or not finite somewhere")
-            if dtype.kind in "iub" and np.any(np.asarray(bound) != 0):
+            if dtype.kind in "iub" and not is_exact(bound):
                 raise ValueError(
-                    f"output {name!r} is of integers, so its error bound must be 0: they are compared exactly"
+                    f"output {name!r} is of integers, which are compared exactly: its error bound must be the number 0"
                 )
+            wanted = dtype if is_exact(bound) else wide_dtype(dtype)
+            if reference.dtype != wanted:
+                why = "with an error bound of 0" if is_exact(bound) else "so that its own rounding does not count"
+                raise ValueError(f"the reference of output {name!r} is {reference.dtype}; it must be {wanted}, {why}")
+
+
+def is_exact(bound: Array | float) -> bool:
+    """Whether outputs must be equal to the last bit; an array of zeros still compares values: 0 is −0, NaN is NaN."""
+    return np.ndim(bound) == 0 and float(np.asarray(bound)) == 0.0
+
+
+def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What an output that is not compared exactly is compared in."""
+    return np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
 
 
 @dataclass(frozen=True)
@@ -85,6 +100,10 @@ class Stage(Protocol):
         """Times of `runs` launches, each with a cold L2 and another set of inputs than the one before. No warm-up."""
         ...
 
+    def check_timed(self) -> Check:
+        """Compares what the launches of the last `times_ms` left in their outputs (poisoned before) with the reference."""
+        ...
+
 
 class Device(Protocol):
     """A place where kernels run."""
@@ -98,6 +117,20 @@ class Device(Protocol):
     @property
     def poisoned(self) -> str | None:
         """What ended the device's context for this process (an illegal address, say); None while all is well."""
+        ...
+
+    @property
+    def reopen(self) -> Callable[[], Device] | None:
+        """What another process calls to open the same device; None for one that lives in this process alone."""
+        ...
+
+    @property
+    def launch_limit_s(self) -> float:
+        """Longest that a launch may take where the search file does not say."""
+        ...
+
+    def clocks(self) -> Clocks | None:
+        """The clock now; None where it cannot be read."""
         ...
 
     @property
@@ -120,18 +153,18 @@ class Device(Protocol):
 
 
 def compare(output: Array, reference: Array, bound: Array | float) -> Check:
-    """Compares on the host; NaN and infinity must stand where the reference has them.
+    """Compares on the host; NaN and infinity must stand where the reference has them, in each part of a complex number.
 
     Raises ValueError when shapes differ: nothing is broadcast.
     """
     if output.shape != reference.shape:
         raise ValueError(f"the output has shape {output.shape}, the reference {reference.shape}")
-    if np.ndim(bound) == 0 and float(np.asarray(bound)) == 0.0:
+    if is_exact(bound):
         words = np.dtype((np.void, output.dtype.itemsize))
         differs = np.ascontiguousarray(output).view(words) != np.ascontiguousarray(reference, output.dtype).view(words)
         ratio = np.where(differs, np.inf, 0.0)
     else:
-        wide = np.complex128 if output.dtype.kind == "c" else np.float64
+        wide = wide_dtype(output.dtype)
         ratio = _error_over_bound(output.astype(wide), np.asarray(reference, wide), bound)
     wrong = int(np.count_nonzero(~(ratio <= 1.0)))
     if not wrong:
@@ -146,9 +179,16 @@ def compare(output: Array, reference: Array, bound: Array | float) -> Check:
 
 
 def _error_over_bound(output: Array, reference: Array, bound: Array | float) -> Array:
-    finite = np.isfinite(reference)
-    same = (output == reference) | (np.isnan(output) & np.isnan(reference))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        ratio = np.abs(output - reference) / bound
-    ratio = np.where(same, 0.0, np.where(finite & np.isfinite(output), ratio, np.inf))
+        error = _error(output.real, reference.real)
+        if output.dtype.kind == "c":
+            error = np.hypot(error, _error(output.imag, reference.imag))
+        ratio = np.where(error == 0, 0.0, error / bound)
     return np.asarray(np.where(np.isnan(ratio), np.inf, ratio))
+
+
+def _error(output: Array, reference: Array) -> Array:
+    """|output − reference|: 0 where both are the same, NaN and infinity included, infinity where one is not finite."""
+    same = (output == reference) | (np.isnan(output) & np.isnan(reference))
+    both = np.isfinite(output) & np.isfinite(reference)
+    return np.where(same, 0.0, np.where(both, np.abs(output - reference), np.inf))

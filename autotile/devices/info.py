@@ -65,3 +65,11 @@ class DeviceInfo:
             "bfloat16": self.fp16_tflops,
         }
         return peaks.get(dtype, float("inf"))
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The multiprocessors' clock at one moment, and what held it down; `throttled` is empty when nothing did."""
+
+    sm_mhz: int
+    throttled: str = ""

@@ -57,6 +57,8 @@ class Kernel:
     `check_sizes` are odd, tiny, tall and deep problems on which a winner must prove itself, in the order of the
     dimensions. `trace_sizes` are expressions over parameters: a problem of one block that does all a large one's
     interior block does, small enough for the emulator. Both have defaults that suit most kernels.
+    `deterministic` is false for a kernel whose results may differ in the last bits from run to run, as sums through
+    atomics do; of any other, a result that moves is a race.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Kernel:
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     check_sizes: tuple[tuple[int, ...], ...] = ()
     trace_sizes: tuple[str, ...] = ()
+    deterministic: bool = True
     entry: str = ""
     folder: Path = Path()
 
@@ -243,6 +246,14 @@ class Kernel:
     def at(self, folder: Path) -> Kernel:
         """The same kernel, knowing its folder."""
         return replace(self, folder=folder)
+
+    def __reduce__(self) -> tuple[Callable[[Path], Kernel], tuple[Path]]:
+        """Another process reads the folder again: functions and expressions do not travel."""
+        if self.folder == Path():
+            raise TypeError(f"kernel {self.name} is in no folder, so it cannot be sent to another process")
+        from autotile.kernels.loader import kernel_at
+
+        return kernel_at, (self.folder.resolve(),)
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import runpy
 import traceback
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from autotile.assets import templates_dir
@@ -68,6 +69,12 @@ def read_folder(folder: Path) -> Kernel:
     except UsageError as error:
         raise KernelError(f"{path}: {error}") from error
     return kernel.at(folder)
+
+
+@lru_cache(maxsize=32)
+def kernel_at(folder: Path) -> Kernel:
+    """`read_folder`, once a process: how a kernel arrives from another process."""
+    return read_folder(folder)
 
 
 def _line_in(path: Path, error: BaseException) -> int | str:

@@ -1,17 +1,27 @@
 """Proves variants right and times them."""
 
-from autotile.measure.session import Session, Trial, open_session
+from autotile.measure.bench import Bench, LocalBench, open_bench
+from autotile.measure.limits import Limits
+from autotile.measure.prove import prove
+from autotile.measure.session import Contestant, Session, Trial, open_session
 from autotile.measure.timing import TimingPlan, physical_floor_ms
-from autotile.measure.variant import Variant, make_variant, prove
+from autotile.measure.trace import Tracer
+from autotile.measure.variant import Variant, make_variant
 from autotile.measure.workload import make_workload
 
 __all__ = [
+    "Bench",
+    "Contestant",
+    "Limits",
+    "LocalBench",
     "Session",
     "TimingPlan",
+    "Tracer",
     "Trial",
     "Variant",
     "make_variant",
     "make_workload",
+    "open_bench",
     "open_session",
     "physical_floor_ms",
     "prove",

@@ -12,6 +12,12 @@ from autotile.errors import ImplausibleTime
 from autotile.kernels import Kernel
 from autotile.types import Measurement, Problem
 
+L2_SPEEDUP = 10.0
+"""No GPU's L2 is as many times faster than its memory: a bound, not a figure."""
+
+LEAST_LAUNCH_MS = 0.0005
+"""What events can tell apart at all (CUDA Runtime API, cudaEventElapsedTime); every launch takes more."""
+
 Times = Callable[[int], tuple[float, ...]]
 """Runs the kernel so many times and gives each time in ms."""
 
@@ -73,10 +79,12 @@ def interleaved(contestants: Sequence[Times], rounds: int = 8, runs_a_round: int
 
 def physical_floor_ms(kernel: Kernel, problem: Problem, device: DeviceInfo) -> float:
     """No right kernel is faster: the arithmetic at the peak rate, or the bytes that the L2 cannot hold at full
-    bandwidth, whichever takes longer."""
+    bandwidth, or all of them at the L2's, or what any launch takes, whichever is longest."""
+    moved_bytes = kernel.bytes_of(problem)
     arithmetic_ms = kernel.flops_of(problem) / (device.peak_tflops(problem.dtype) * 1e9)
-    traffic_ms = max(0, kernel.bytes_of(problem) - device.l2_bytes) / (device.bandwidth_gbs * 1e6)
-    return max(arithmetic_ms, traffic_ms)
+    traffic_ms = max(0, moved_bytes - device.l2_bytes) / (device.bandwidth_gbs * 1e6)
+    l2_ms = moved_bytes / (L2_SPEEDUP * device.bandwidth_gbs * 1e6)
+    return max(arithmetic_ms, traffic_ms, l2_ms, LEAST_LAUNCH_MS)
 
 
 def _plausible(sample: Sequence[float], floor_ms: float) -> bool:

@@ -1,19 +1,18 @@
-"""One variant for one problem: its source, its launch, its binary."""
+"""One variant for one problem: its source and its launch; the problems on which it proves itself; what is right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autotile.build import Builder
 from autotile.codegen import render
-from autotile.devices.base import Check, Device
+from autotile.devices.base import Check
 from autotile.devices.info import MAX_GRID
 from autotile.dtypes import element_type
 from autotile.errors import LaunchError, WrongResult
 from autotile.kernels import Kernel
 from autotile.kernels.definition import FRESH_ALIGNMENT
-from autotile.measure.workload import make_workload
+from autotile.measure.workload import Kind
 from autotile.types import Configuration, Launch, Problem, Source
 
 
@@ -39,35 +38,43 @@ def make_variant(
     return Variant(kernel, problem, configuration, render(kernel, problem, configuration, alignment), launch)
 
 
-def check_once(device: Device, builder: Builder, variant: Variant, seed: int) -> Check:
-    """Builds (or finds) the variant, runs it on fresh inputs, and compares.
+@dataclass(frozen=True)
+class Inputs:
+    """Which data a check uses: a seed and a kind (see workload.py)."""
 
-    Raises VariantError when it does not build, launch or finish.
-    """
-    binary = builder.build(variant.source)
-    comparer = builder.build(device.comparer) if device.comparer is not None else None
-    workload = make_workload(variant.kernel, variant.problem, seed)
-    with device.stage(workload, comparer) as stage:
-        return stage.check(device.load(binary), variant.launch)
+    seed: int
+    kind: Kind
 
 
-def prove(device: Device, builder: Builder, variant: Variant, seeds: tuple[int, ...] = (1, 2)) -> float:
-    """Checks a winner again on other problems, with other inputs. Returns the largest error over its bound.
+PROOF_RUNS = 3
+"""Times that each check of a proof is run: an error that moves from run to run is a race."""
+
+PROOF_INPUTS = (Inputs(1, "random"), Inputs(2, "random"), Inputs(3, "cancelling"), Inputs(4, "special"))
+
+MANY_INPUTS = PROOF_INPUTS[:2]
+"""For problems of many blocks, which cost more: what goes wrong there has to do with places, not with values."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One of the problems on which a winner has to hold, with the inputs to try."""
+
+    variant: Variant
+    inputs: tuple[Inputs, ...]
+
+
+def proofs_of(variant: Variant) -> list[Proof]:
+    """The problems on which a winner proves itself.
 
     These are the kernel's odd sizes, each with the text for aligned and the one for unaligned arrays, and problems of
     many blocks along each dimension, where an index of blocks, a group of tiles or a long loop goes wrong.
-    Raises WrongResult, naming the problem, for the first that is wrong.
     """
-    worst = 0.0
-    for other in _proof_variants(variant):
-        for seed in seeds:
-            check = check_once(device, builder, other, seed)
-            require_right(check, f"on {other.problem.label}: ")
-            worst = max(worst, check.max_error)
-    return worst
+    small = [Proof(other, PROOF_INPUTS) for other in _odd_variants(variant)]
+    many = [make_variant(variant.kernel, problem, variant.configuration) for problem in many_blocks(variant)]
+    return small + [Proof(other, MANY_INPUTS) for other in many]
 
 
-def _proof_variants(variant: Variant) -> Iterator[Variant]:
+def _odd_variants(variant: Variant) -> Iterator[Variant]:
     kernel, configuration = variant.kernel, variant.configuration
     itemsize = element_type(variant.problem.dtype).itemsize
     for sizes in kernel.proof_problems:
@@ -77,8 +84,6 @@ def _proof_variants(variant: Variant) -> Iterator[Variant]:
         unaligned = make_variant(kernel, problem, configuration, itemsize)
         if unaligned.source.text != aligned.source.text:
             yield unaligned
-    for problem in many_blocks(variant):
-        yield make_variant(kernel, problem, configuration)
 
 
 MANY = 9
@@ -104,3 +109,22 @@ def require_right(check: Check, where: str = "") -> None:
     """Raises WrongResult when a check failed."""
     if not check.ok:
         raise WrongResult(f"{where}{check.detail or f'{check.wrong} elements are wrong'}")
+
+
+def require_still(checks: Sequence[Check], kernel: Kernel, where: str = "") -> float:
+    """The largest error over its bound of several runs on the same inputs.
+
+    Raises WrongResult when one is wrong, and when a kernel whose results should be equal to the last bit has another
+    largest error in another run: what moves is a race, even while it stays within the bound.
+    """
+    wrong = [check for check in checks if not check.ok]
+    if wrong:
+        moves = f"in {len(wrong)} of {len(checks)} runs, which is a race: " if len(wrong) < len(checks) else ""
+        require_right(wrong[0], where + moves)
+    errors = {check.max_error for check in checks}
+    if len(errors) > 1 and kernel.deterministic:
+        raise WrongResult(
+            f"{where}the result moves from run to run on the same inputs (largest error over its bound "
+            f"{min(errors):.3g} to {max(errors):.3g}), which is a race"
+        )
+    return max(errors, default=0.0)

@@ -1,9 +1,21 @@
-"""A problem's data: random inputs, and what the outputs must be."""
+"""A problem's data: inputs of several kinds, and what the outputs must be.
+
+random      what a search measures with. Constant data hides index errors, and zeros run faster than real data.
+cancelling  sums that come out as 0, of terms that are not. A check relative to the result fails a right kernel here
+            (rounding is in proportion to |A||B|, and |AB| is 0) or, loosened until it does not, passes a wrong
+            one; and a kernel that treats a zero in its own way (stores nothing, say) shows.
+special     NaN, infinities, zeros of both signs, subnormals and tiny values among random ones. A tail of one
+            operand that is not filled with zeros, times one of the other that is, is 0 on random data and NaN
+            beside an infinity. What only moves elements must keep each bit: a NaN's payload, the sign of a zero.
+            No huge finite values: sums in float32 may overflow where float64 does not.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -14,33 +26,57 @@ from autotile.kernels import Arrays, Input, Kernel, Output
 from autotile.kernels.loader import DEFINITION
 from autotile.types import Problem
 
-Bounds = Mapping[str, np.ndarray[Any, Any] | float]
+Array: TypeAlias = np.ndarray[Any, Any]
+Kind: TypeAlias = Literal["random", "cancelling", "special"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+FEWEST_UNTOUCHED = 4
+"""NaN and infinities reach at most one output in so many, for each input."""
 
 
-def make_workload(kernel: Kernel, problem: Problem, seed: int = 0) -> Workload:
-    """Inputs drawn from `seed`, the kernel's reference and its error bound, for one problem.
+def make_workload(kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = "random") -> Workload:
+    """Inputs of a kind drawn from `seed`, the kernel's reference and its error bound, for one problem.
 
-    Random values, because constant ones hide index errors and zeros run faster than real data.
-    Raises KernelError when the kernel's reference or bound raises, lacks an output, or has another shape.
+    The bound is worked out with 0 in place of NaN and infinity: an output that these do not reach keeps its bound, and
+    one that they do is compared by position.
+    Raises ValueError for an unknown kind, and KernelError when the kernel's reference or bound raises, changes its
+    inputs (they are read-only), lacks an output, or has another shape or type than it must.
     """
+    if kind not in KINDS:
+        raise ValueError(f"inputs of kind {kind!r}: the kinds are {', '.join(KINDS)}")
     element = element_type(problem.dtype)
     generator = np.random.default_rng([seed, *(size for _, size in problem.sizes)])
     inputs = {
         argument.name: random_array(element, kernel.shape_of(argument, problem), generator)
         for argument in kernel.inputs
     }
+    if kind == "cancelling":
+        _pair(kernel, inputs, generator)
+    elif kind == "special":
+        for argument in kernel.inputs:
+            _strew(element, inputs[argument.name], _most_non_finite(kernel, argument, problem), generator)
+    finite = {name: _finite(array) for name, array in inputs.items()} if kind == "special" else inputs
     try:
-        reference, bound = kernel.reference(inputs, problem), kernel.error_bound(inputs, problem)
-        return _workload(kernel, problem, inputs, reference, bound)
+        # inf - inf and 1 / 0 are what special values are there for; of any other data numpy's warning is worth reading.
+        with np.errstate(invalid="ignore", divide="ignore") if kind == "special" else nullcontext():
+            reference = kernel.reference(_read_only(inputs), problem)
+        return _workload(kernel, problem, inputs, reference, kernel.error_bound(_read_only(finite), problem))
     except Exception as error:  # the reference is the kernel author's code: whatever is wrong with it is said as such
+        advice = "; it may not write to its inputs: copy them first" if "read-only" in str(error) else ""
         raise KernelError(
             f"{kernel.folder / DEFINITION}: the reference or the error bound of {kernel.name} does not hold for "
-            f"{problem.label}: {type(error).__name__}: {error}"
+            f"{problem.label}: {type(error).__name__}: {error}{advice}"
         ) from error
 
 
-def _workload(kernel: Kernel, problem: Problem, inputs: Arrays, reference: Arrays, bound: Bounds) -> Workload:
+def _workload(kernel: Kernel, problem: Problem, inputs: Arrays, reference: Any, bound: Any) -> Workload:
     element = element_type(problem.dtype)
+    for what, given in (("reference", reference), ("error bound", bound)):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"the {what} must be a dict with an entry an output, not {type(given).__name__}")
+        missing = [argument.name for argument in kernel.outputs if argument.name not in given]
+        if missing:
+            raise ValueError(f"the {what} lacks {', '.join(missing)}; it has {', '.join(map(str, given)) or 'nothing'}")
     return Workload(
         arguments=tuple(
             argument.name if isinstance(argument, (Input, Output)) else problem[argument.name]
@@ -49,11 +85,22 @@ def _workload(kernel: Kernel, problem: Problem, inputs: Arrays, reference: Array
         inputs=inputs,
         outputs={argument.name: (kernel.shape_of(argument, problem), element.numpy) for argument in kernel.outputs},
         reference={argument.name: np.asarray(reference[argument.name]) for argument in kernel.outputs},
-        bound={argument.name: bound[argument.name] for argument in kernel.outputs},
+        bound={
+            argument.name: np.asarray(given) if np.ndim(given := bound[argument.name]) else float(given)
+            for argument in kernel.outputs
+        },
     )
 
 
-def random_array(element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray[Any, Any]:
+def _read_only(inputs: Arrays) -> Arrays:
+    """Views through which nothing can be written: a reference that works in place would change what the kernel gets."""
+    views = {name: array.view() for name, array in inputs.items()}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
+
+
+def random_array(element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
     """Normal values for floats (both parts of complex ones), all values equally likely for integers."""
     if element.is_complex:
         parts = generator.standard_normal((*shape, 2)).astype(element.numpy.type(0).real.dtype)
@@ -63,3 +110,82 @@ def random_array(element: ElementType, shape: tuple[int, ...], generator: np.ran
         return generator.standard_normal(shape, dtype=wide).astype(element.numpy, copy=False)
     limits = np.iinfo(element.numpy)
     return generator.integers(limits.min, limits.max, shape, dtype=element.numpy, endpoint=True)
+
+
+# ---- cancelling -----------------------------------------------------------------------------------------------------
+
+
+def _pair(kernel: Kernel, inputs: Arrays, generator: np.random.Generator) -> None:
+    """Along its last axis the first input gets pairs (v, −v); the others get equal values at the same two places of
+    the axis that bears the same dimension. A sum of products over it is 0; with an odd size one term is left.
+
+    The places are drawn: were they neighbours, a tile or two steps left out would leave out whole pairs, and no trace.
+    """
+    first, *others = kernel.inputs or (None,)
+    if first is None or not first.shape:
+        return
+    dimension, array = first.shape[-1], inputs[first.name]
+    order = generator.permutation(array.shape[-1])
+    half = len(order) // 2
+    one, other = order[:half], order[half : 2 * half]
+    if array.dtype.kind == "i":  # the smallest integer has no counterpart
+        np.maximum(array, np.iinfo(array.dtype).min + 1, out=array)
+    array[..., other] = -array[..., one]
+    for argument in others:
+        if dimension in argument.shape:
+            along = np.moveaxis(inputs[argument.name], argument.shape.index(dimension), 0)
+            along[other] = along[one]
+
+
+# ---- special --------------------------------------------------------------------------------------------------------
+
+
+def _special_values(element: ElementType) -> tuple[Array, Array]:
+    """Infinities and NaN, then finite values, each most telling first; of the type of a part where it is complex."""
+    if not element.is_float:
+        limits = np.iinfo(element.numpy)
+        small = [1] if limits.min == 0 else [limits.min, -1]
+        return np.array([], element.numpy), np.array([limits.max, 0, *small], element.numpy)
+    dtype = element.numpy.type(0).real.dtype if element.is_complex else element.numpy
+    sign = 1 << (8 * dtype.itemsize - 1)
+    normal = 1 << (round(-math.log2(element.unit_roundoff)) - 1)  # smallest normal number, as the bits of an IEEE type
+    infinity = sign - normal
+    nan = sign | infinity | normal >> 1 | 5  # quiet, negative, with a payload
+    words = np.dtype(f"u{dtype.itemsize}")
+    non_finite = np.array([infinity, sign | infinity, infinity, nan], words)
+    finite = np.array([sign, 1, 0, sign | (normal - 1), normal, sign | normal], words)
+    return non_finite.view(dtype), finite.view(dtype)
+
+
+def _most_non_finite(kernel: Kernel, argument: Input, problem: Problem) -> int:
+    """How many NaN and infinities an input may hold: each may spread over all outputs with its own coordinates."""
+    kept = {dimension for output in kernel.outputs for dimension in output.shape}
+    return math.prod(problem[dimension] for dimension in argument.shape if dimension in kept) // FEWEST_UNTOUCHED
+
+
+def _strew(element: ElementType, array: Array, most_non_finite: int, generator: np.random.Generator) -> None:
+    """Puts special values into an array, no two in one row or column, and on at most half of it.
+
+    One stands in the last row and the first column, where a read beyond the end of the row above it would land; one in
+    the first row; one in the last column; the others anywhere.
+    """
+    non_finite, finite = _special_values(element)
+    most = min((*array.shape, array.size // 2))
+    values = [*non_finite[:most_non_finite], *finite][:most]
+    places = []
+    for axis, size in enumerate(array.shape):
+        ring = np.concatenate([[size - 1, 0], 1 + generator.permutation(size - 2)]) if size > 1 else np.zeros(1, int)
+        places.append(np.concatenate([np.roll(ring[:3], -axis), ring[3:]])[: len(values)].astype(int))
+    if not values:
+        return
+    target = array.view(array.real.dtype).reshape(*array.shape, 2) if element.is_complex else array
+    for i, value in enumerate(values):
+        place = tuple(int(along[i]) for along in places)
+        target[(*place, i % 2) if element.is_complex else place] = value
+
+
+def _finite(array: Array) -> Array:
+    """A copy with 0 where NaN or an infinity stood."""
+    finite: Array = array.copy()
+    finite[~np.isfinite(array)] = 0
+    return finite

@@ -5,6 +5,7 @@ Neither PyTorch nor CuPy is imported unless an array of theirs comes in.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,8 +46,9 @@ class View:
 
     @property
     def aligned(self) -> bool:
-        """Whether the address is a multiple of the element's real size (of one part, for complex numbers)."""
-        return self.address % self.element.numpy.alignment == 0
+        """Whether the address is a multiple of the element's size. A kernel moves a whole element at once, complex ones
+        too, which numpy counts as aligned at half of that."""
+        return self.address % self.element.itemsize == 0
 
     def contiguous_copy(self) -> Any:
         """A fresh C-contiguous array of the same kind with the same values; host arrays alone."""
@@ -55,7 +57,7 @@ class View:
     @property
     def nbytes(self) -> int:
         """Bytes of a contiguous array of this shape."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.element.itemsize
+        return math.prod(self.shape) * self.element.itemsize
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The memory of a host array, as numpy; shared, not copied."""
@@ -103,6 +105,13 @@ def _numpy_view(array: np.ndarray[Any, Any]) -> View:
 def _torch_view(tensor: Any) -> View:
     torch = sys.modules["torch"]
     on_gpu = bool(tensor.is_cuda)
+    if tensor.layout is not torch.strided:
+        raise ArgumentTypeError(f"a tensor of layout {tensor.layout}; give a dense one: tensor.to_dense()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ArgumentTypeError(
+            "a view that PyTorch conjugates or negates as it is read, over memory that holds other values; pass "
+            "tensor.resolve_conj().resolve_neg()"
+        )
     if not on_gpu and tensor.device.type != "cpu":
         raise ArgumentTypeError(f"a tensor on {tensor.device}; CPU and CUDA tensors are supported")
     return View(

@@ -9,11 +9,11 @@ from autotile.build import compiler_at_hand
 from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.devices.select import open_device
-from autotile.dtypes import name_of
 from autotile.errors import NotTuned
 from autotile.kernels import Roots, load_kernel
 from autotile.runtime.choose import DEFAULT, EXACT, Choice, choose
 from autotile.runtime.notes import warn_once
+from autotile.runtime.requests import dtype_name, require, require_device, require_store, require_templates
 from autotile.runtime.tuned import TunedKernel
 from autotile.store import RecordStore, Store
 from autotile.types import Identity
@@ -34,17 +34,22 @@ def load(
         matmul = autotile.load("matmul", m=4096, n=4096, k=4096, dtype="float32")
         c = matmul(a, b)
 
-    `sizes` are the kernel's dimensions; `dtype` a name such as "float32" or a
-    numpy dtype (the kernel's first where left out). What was
-    not tuned exactly falls back (see `TunedKernel.match`) and says so once; with `strict` it raises NotTuned naming
-    the fields that differ. Nothing is compiled when the binary is in the cache.
-    Raises UsageError for an unknown kernel, size or dtype and DeviceNotFound for a device that is not there.
+    `sizes` are the kernel's dimensions; `dtype` a name such as "float32" or a numpy dtype (the kernel's first where
+    left out). What was not tuned exactly falls back (see `TunedKernel.match`) and says so once; with `strict` it raises
+    NotTuned naming the fields that differ. Nothing is compiled when the binary is in the cache.
+    Raises UsageError for an unknown kernel, size or dtype (ArgumentTypeError, which is one, for a value of a wrong
+    type) and DeviceNotFound for a device that is not there, or for a GPU in a process forked after CUDA was started.
     """
+    require(isinstance(kernel, str), "kernel", kernel, 'a kernel\'s name, such as "matmul"')
+    require(isinstance(strict, bool), "strict", strict, "True or False")
+    require_device(device)
+    require_templates(templates)
+    require_store(store)
     found = load_kernel(kernel, templates)
-    problem = found.problem(sizes, dtype if dtype is None or isinstance(dtype, str) else name_of(dtype))
+    problem = found.problem(sizes, dtype_name(dtype))
     opened = opened_device(device)
     template = template_digest(found)
-    choice = choose(found, problem, opened.info, template, store or Store())
+    choice = choose(found, problem, opened.info, template, Store() if store is None else store)
     if choice.match != EXACT:
         message = f"{found.name} {problem.label} on {opened.info.name}: {_explain(choice)}"
         if strict:

@@ -6,14 +6,13 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotile.build import Builder
 from autotile.devices.select import open_device
 from autotile.kernels import Roots
 from autotile.runtime.notes import AutotileWarning
+from autotile.runtime.requests import require, require_count, require_device, require_templates, require_texts
 from autotile.spec import load_specs
 from autotile.store import open_store
-from autotile.tuner import Listener, SearchResult
-from autotile.tuner import search as run_search
+from autotile.tuner import Listener, SearchResult, search_all
 
 
 def search(
@@ -33,8 +32,18 @@ def search(
     """Runs every search of `config` (a file, or a shipped config's name) and saves the best of each problem.
 
     Arguments win over AUTOTILE_* variables, these over the file. Returns one result a problem.
-    Raises UsageError for a faulty file, EnvironmentalError when the device or a compiler is missing.
+    Raises UsageError for a faulty file or argument (ArgumentTypeError or ArgumentValueError, which are two, for a value
+    of a wrong type or out of range) and EnvironmentalError when the device or a compiler is missing.
     """
+    require(isinstance(config, (str, Path)), "config", config, "a search file's path, or a shipped one's name")
+    require_device(device)
+    require_templates(templates)
+    require_texts(sets, "sets", 'a list of texts such as ["search.trials=20"]')
+    require(isinstance(fresh, bool), "fresh", fresh, "True or False")
+    require_count(jobs, "jobs")
+    require_count(trials, "trials")
+    fits = listener is None or all(hasattr(listener, name) for name in ("started", "tried", "finals", "note"))
+    require(fits, "listener", listener, "a Listener (see autotile.tuner)")
     options = {"trials": trials, "time": time, "sampler": sampler, "seed": seed}
     overrides = [*sets, *(f"search.{key}={value}" for key, value in options.items() if value is not None)]
     specs = load_specs(config, overrides, templates)
@@ -43,11 +52,4 @@ def search(
         warnings.warn(message, AutotileWarning, stacklevel=3)
 
     opened = open_device(device, note)
-    store = open_store(note)
-    results: list[SearchResult] = []
-    with Builder(opened.target, jobs=jobs) as builder:
-        for spec in specs:
-            results += run_search(spec, opened, builder, store, fresh, listener)
-            if results and results[-1].cut_short:
-                break
-    return results
+    return search_all(specs, opened, open_store(note), jobs, fresh, listener)

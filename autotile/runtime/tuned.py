@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from autotile.build import Builder, find_built
+from autotile.build import Builder, compiler_at_hand, find_built
 from autotile.codegen import render
 from autotile.devices.base import Device
 from autotile.devices.cuda import Pointer
-from autotile.errors import ConfigurationError
+from autotile.devices.cuda.device import foreign_stream
+from autotile.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError
 from autotile.kernels import Kernel, Size
 from autotile.kernels.definition import FRESH_ALIGNMENT
 from autotile.measure.variant import make_variant
@@ -23,16 +25,27 @@ from autotile.runtime.notes import warn_once
 from autotile.space import violations
 from autotile.types import Binary, Configuration, Launch, Problem, Record, Source
 
+_DEFAULT_STREAMS = {0, 1}
+"""The two handles of the default stream."""
+
+_CALLER = 6
+"""Frames from a warning in `_binary` up to whoever called the kernel."""
+
 
 class TunedKernel:
     """Calls one configuration of a kernel.
 
         c = matmul(a, b)                 # numpy, PyTorch, CuPy or pycuda in: the same kind out
-        matmul(a, b, out=c, stream=s)    # into c; queued on s (a handle, or a library's own stream)
+        matmul(a, b, out=c)              # into c, on the stream that is current in the array's library
+        matmul(a, b, out=c, stream=s)    # on s, a handle or a library's own stream
 
     Arrays must be C-contiguous (host arrays are copied if they are not), of the kernel's dtype, and fit together;
-    sizes may differ from the tuned ones. On GPU arrays a call returns before the kernel has ended, as their libraries'
-    own calls do. Raises ArgumentTypeError or ArgumentValueError (also TypeError and ValueError) for other arguments.
+    sizes may differ from the tuned ones. Subclasses of numpy's array are read as plain arrays, and no gradients are
+    kept. On GPU arrays a call returns before the kernel has ended, as their libraries' own calls do; the current CUDA
+    context stays as it was.
+    Raises ArgumentTypeError or ArgumentValueError (also TypeError and ValueError) for other arguments, LaunchError for
+    a grid beyond CUDA's limits or a launch that fails, and DeviceNotFound in a process forked after CUDA was started.
+    A tuned kernel belongs to its process: a copy is the same object, pickling raises TypeError.
     """
 
     def __init__(self, kernel: Kernel, problem: Problem, choice: Choice, device: Device) -> None:
@@ -43,6 +56,18 @@ class TunedKernel:
     def __repr__(self) -> str:
         where = f"{self._problem.label} on {self._device.info.name}"
         return f"<autotile {self._kernel.name} {where}, {self.match}: {self.config.label}>"
+
+    def __copy__(self) -> TunedKernel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TunedKernel:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            f"{self!r} cannot be pickled: it holds what is loaded on the device of this process. Call "
+            "autotile.load(…) in the other process"
+        )
 
     @property
     def config(self) -> Configuration:
@@ -77,6 +102,8 @@ class TunedKernel:
 
     def __call__(self, *arrays: Any, out: Any = None, stream: Any = None) -> Any:
         views, outputs, sizes = self._checker.check(arrays, out)
+        if stream is not None and out is None:
+            _require_current(stream, views[0])
         if 0 in sizes.values():
             self._fill_empty(views, outputs, sizes)
         elif views[0].place == HOST and self._device.info.kind == "cuda":
@@ -101,11 +128,18 @@ class TunedKernel:
     def _run_from_host(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
         device: Any = self._device
         program, launch = self._plan(sizes, FRESH_ALIGNMENT)
-        inputs = [device.upload(view.numpy()) for view in views]
-        results = [device.empty_gpuarray((max(1, view.nbytes),), np.uint8) for view in outputs]
-        device.call(program, launch, self._arguments([*inputs, *results], sizes))
-        for result, view in zip(results, outputs, strict=True):
-            device.download(result.gpudata, view.numpy())
+        # Freed while the context is current: in a thread that did not make the context, pycuda would not free it later.
+        with device.active(), ExitStack() as freeing:
+
+            def kept(allocation: Any) -> Any:
+                freeing.callback(allocation.free)
+                return allocation
+
+            inputs = [kept(device.upload(view.numpy())) for view in views]
+            results = [kept(device.empty_gpuarray((max(1, v.nbytes),), np.uint8).gpudata) for v in outputs]
+            device.call(program, launch, self._arguments([*inputs, *results], sizes))
+            for result, view in zip(results, outputs, strict=True):
+                device.download(result, view.numpy())
 
     def _arguments(self, arrays: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Arrays (inputs, then outputs) and sizes in the order of the kernel's arguments."""
@@ -134,26 +168,62 @@ class TunedKernel:
                 return built
         with Builder(self._device.target, jobs=1) as builder:
             tuned_with = self.record.identity.compiler if self.record is not None else builder.compiler
-            if tuned_with != builder.compiler:
+            if tuned_with != builder.compiler and compiler_at_hand(self._device.target) is None:  # else `load` said it
                 warn_once(
                     f"{self._kernel.name} {self._problem.label} was tuned with the compiler {tuned_with}, whose binary "
-                    f"is not in the cache; it is built with {builder.compiler}"
+                    f"is not in the cache; it is built with {builder.compiler}",
+                    stacklevel=_CALLER,
                 )
             return builder.build(source)
 
     def _fill_empty(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
-        """A size of 0: nothing to launch. Outputs that are not empty hold the reference's values (k = 0: zeros)."""
+        """A size of 0: nothing to launch. Outputs that are not empty hold the reference's values (k = 0: zeros).
+
+        On a GPU this waits for all queued work, on whichever stream, before and after.
+        """
         if not any(view.nbytes for view in outputs):
             return
-        inputs = {a.name: np.empty(v.shape, v.element.numpy) for a, v in zip(self._kernel.inputs, views, strict=True)}
+        device: Any = self._device
+        on_gpu = views[0].place != HOST
+        if on_gpu:
+            device.synchronize()
+        inputs = {a.name: self._on_host(view) for a, view in zip(self._kernel.inputs, views, strict=True)}
         reference = self._kernel.reference(inputs, self._problem.with_sizes(**sizes))
         for argument, view in zip(self._kernel.outputs, outputs, strict=True):
             values = np.ascontiguousarray(reference[argument.name], view.element.numpy)
-            if view.place == HOST:
-                view.numpy()[...] = values
+            if on_gpu:
+                device.write(view.address, values)
             else:
-                cuda: Any = self._device
-                cuda.write(view.address, values)
+                view.numpy()[...] = values
+        if on_gpu:
+            device.synchronize()  # a copy from pageable memory returns before it has arrived
+
+    def _on_host(self, view: View) -> np.ndarray[Any, Any]:
+        if view.place == HOST:
+            return view.numpy()
+        values = np.empty(view.shape, view.element.numpy)
+        if values.nbytes:
+            device: Any = self._device
+            device.download(view.address, values)
+        return values
+
+
+def _require_current(stream: Any, view: View) -> None:
+    """Raises ArgumentValueError when the result was allocated for one stream and would be written on another.
+
+    PyTorch and CuPy give out again what was freed on a stream as soon as it is freed, to work on the same stream: on
+    another one, work on what lay there before may still be queued.
+    """
+    current = view.stream()
+    if current is None:
+        return
+    handle = foreign_stream(stream)
+    asked = int(stream.handle) if handle is None else handle
+    if asked != current and {asked, current} != _DEFAULT_STREAMS:
+        raise ArgumentValueError(
+            f"{view.kind} would allocate the result on its current stream, and the kernel write it on another: pass "
+            "out=, or make the stream current around the call and leave stream= out"
+        )
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

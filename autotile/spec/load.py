@@ -22,7 +22,8 @@ from autotile.suggest import did_you_mean
 from autotile.types import Configuration, Problem, Value
 
 TOP_KEYS = ("kernel", "problems", "parameters", "rules", "points", "search")
-SEARCH_KEYS = ("sampler", "trials", "time", "seed")
+DURATION_KEYS = ("time", "compile_limit", "launch_limit", "trial_limit")
+SEARCH_KEYS = ("sampler", "trials", "seed", *DURATION_KEYS)
 DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?$")
 UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
 
@@ -238,13 +239,13 @@ def set_option(options: SearchOptions, key: str, value: Any) -> SearchOptions:
                 f"unknown sampler {value!r}{did_you_mean(str(value), SAMPLERS)}; known: {', '.join(SAMPLERS)}"
             )
         return dataclasses.replace(options, sampler=value)
-    if key == "time":
-        if value is None:
-            return dataclasses.replace(options, time_s=None)
+    if key in DURATION_KEYS:
         try:
-            return dataclasses.replace(options, time_s=parse_duration(value))
+            seconds = None if value is None else parse_duration(value)
         except ValueError as error:
-            raise ConfigurationError(f"search.time: {error}") from None
+            raise ConfigurationError(f"search.{key}: {error}") from None
+        changed: dict[str, Any] = {f"{key}_s": seconds}
+        return dataclasses.replace(options, **changed)
     least = 1 if key == "trials" else 0
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**32:
         raise ConfigurationError(f"search.{key} must be an integer of at least {least} and below 2^32, not {value!r}")
@@ -252,7 +253,7 @@ def set_option(options: SearchOptions, key: str, value: Any) -> SearchOptions:
 
 
 def environment_options(options: SearchOptions) -> SearchOptions:
-    """Options with AUTOTILE_SAMPLER, AUTOTILE_TRIALS, AUTOTILE_TIME and AUTOTILE_SEED applied where they are set."""
+    """Options with AUTOTILE_SAMPLER, AUTOTILE_TRIALS, AUTOTILE_TIME and so on applied where they are set."""
     for key in SEARCH_KEYS:
         text = os.environ.get(f"AUTOTILE_{key.upper()}")
         if text:

@@ -14,12 +14,18 @@ SAMPLERS = ("tpe", "random", "grid")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How long and how to search. `trials` counts distinct configurations, those on record included."""
+    """How long and how to search. `trials` counts distinct configurations, those on record included.
+
+    The limits end one variant, not the search; None is the compiler's or the device's default.
+    """
 
     sampler: str = "tpe"
     trials: int = 200
     time_s: float | None = None
     seed: int = 0
+    compile_limit_s: float | None = None
+    launch_limit_s: float | None = None
+    trial_limit_s: float | None = None
 
 
 @dataclass(frozen=True)

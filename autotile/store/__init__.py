@@ -1,5 +1,6 @@
 """Every trial and the best of each problem, per device, kept between runs."""
 
+from autotile.store.fallback import FallbackStore
 from autotile.store.journal import StoreWarning
 from autotile.store.memory import MemoryStore
 from autotile.store.opening import open_store
@@ -9,6 +10,7 @@ from autotile.store.store import DeviceEntry, RecordStore, Store
 
 __all__ = [
     "DeviceEntry",
+    "FallbackStore",
     "MemoryStore",
     "RecordStore",
     "Store",

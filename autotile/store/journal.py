@@ -115,10 +115,20 @@ def append(path: Path, lines: bytes) -> None:
                 _write_all(descriptor, lines)
             except OSError:
                 if alone:  # a full disk takes part of a line: give the part back
-                    with contextlib.suppress(OSError):
-                        os.ftruncate(descriptor, size)
+                    _shorten(descriptor, size)
                 raise
-        os.fsync(descriptor)
+        try:
+            os.fsync(descriptor)  # outside the lock: many writers' syncs become one
+        except OSError:  # a disk that is only now found full (NFS, quotas): what is not durable was not written
+            with locked(descriptor) as alone:
+                if alone and os.fstat(descriptor).st_size == size + len(lines):
+                    _shorten(descriptor, size)
+            raise
+
+
+def _shorten(descriptor: int, size: int) -> None:
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, size)
 
 
 def _byte_at(descriptor: int, offset: int) -> bytes:
@@ -133,23 +143,23 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def snapshot(path: Path, alone: bool = False) -> bytes:
-    """The journal's bytes; empty where there is no file. `alone` says that the caller holds the lock."""
+def snapshot(path: Path) -> bytes:
+    """The journal's bytes; empty where there is no file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _BINARY)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     with os.fdopen(descriptor, "rb") as file:
-        size = -1 if alone else _settled_size(descriptor)
+        size = _settled_size(descriptor)
         file.seek(0)
         return file.read(size)
 
 
-def read(path: Path, alone: bool = False) -> list[Record]:
+def read(path: Path) -> list[Record]:
     """The records of a journal, in order. What cannot be read is skipped, with one StoreWarning for the file."""
     records: list[Record] = []
     faults: list[tuple[int, Unreadable]] = []
-    for number, found in enumerate(from_lines(snapshot(path, alone).split(b"\n")), 1):
+    for number, found in enumerate(from_lines(snapshot(path).split(b"\n")), 1):
         if isinstance(found, Record):
             records.append(found)
         elif found is not None:

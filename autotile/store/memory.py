@@ -9,16 +9,20 @@ from autotile.store.ranking import Over, supersedes
 from autotile.store.store import DeviceEntry, kind_of
 from autotile.types import Problem, Record
 
-_Place = tuple[str, str, Problem]
+Place = tuple[str, str, Problem]
+"""Where a best stands: device, architecture and problem."""
 
 
 class MemoryStore:
-    """Records in memory, by the rules of the store on disk. Safe for many threads."""
+    """Records in memory, by the rules of the store on disk. Safe for many threads.
 
-    def __init__(self, records: Iterable[Record] = ()) -> None:
+    Of `bests` there is one for each problem on a device; they are served as they are.
+    """
+
+    def __init__(self, records: Iterable[Record] = (), bests: Iterable[Record] = ()) -> None:
         self._lock = threading.Lock()
         self._records: list[Record] = []
-        self._bests: dict[_Place, Record] = {}
+        self._bests: dict[Place, Record] = {place_of(record): record for record in bests}
         self.extend(records)
 
     def append(self, record: Record) -> None:
@@ -31,16 +35,18 @@ class MemoryStore:
     def records(
         self, kernel: str | None = None, problem: Problem | None = None, device: str | None = None
     ) -> list[Record]:
+        with self._lock:
+            kept = list(self._records)
         return [
             record
-            for record in self._records
+            for record in kept
             if (kernel is None or record.problem.kernel == kernel)
             and (problem is None or record.problem == problem)
             and (device is None or record.identity.device == device)
         ]
 
     def save_best(self, record: Record, *, over: Over | None = None) -> bool:
-        place = (record.identity.device, record.identity.arch, record.problem)
+        place = place_of(record)
         with self._lock:
             replaced = supersedes(record, self._bests.get(place), over)
             if replaced:
@@ -66,13 +72,19 @@ class MemoryStore:
         ]
 
     def devices(self) -> list[DeviceEntry]:
+        with self._lock:
+            kept = (*self._bests.values(), *self._records)
         found = {
             (record.identity.device, record.identity.arch): DeviceEntry(
                 record.identity.device, record.identity.arch, kind_of(record)
             )
-            for record in (*self._bests.values(), *self._records)
+            for record in kept
         }
         return [found[place] for place in sorted(found)]
 
     def writable(self) -> str | None:
         return None
+
+
+def place_of(record: Record) -> Place:
+    return record.identity.device, record.identity.arch, record.problem

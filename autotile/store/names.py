@@ -1,8 +1,8 @@
-"""Folder and file names: safe on every file system, distinct for distinct names.
+"""Folder and file names: safe on every file system, distinct for distinct names, also where case does not count.
 
 A device's folder reads `nvidia-h200-0f3c9a1b2d-sm_90`: a readable part, a hash of the exact name (so that names that
 differ only in case or in punctuation stay apart), and the architecture. The exact name is kept in the folder's
-device.json. Kernels and problems keep their own names, which are safe already; one that is not gets a hash too.
+device.json. Kernels and problems keep their own names, which are safe and lower-case already; others get a hash too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ LONGEST_NAME = 180
 _SAFE = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 _SAFE_ARCH = re.compile(r"[a-z0-9_]{1,24}")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)  # Windows' own devices
+_HASHED = re.compile(r"-[0-9a-f]{10}$")
+"""How a name with a hash ends: a text that ends so by itself gets one of its own."""
 
 
 def _hash(text: str) -> str:
@@ -34,8 +36,9 @@ def is_safe(text: str) -> bool:
 
 
 def path_name(text: str) -> str:
-    """The text itself where it is safe; otherwise a readable form and a hash of it."""
-    return text if is_safe(text) else f"{slug(text)}-{_hash(text)}"
+    """The text itself where it is safe and like no other's; otherwise a readable form and a hash of it."""
+    kept = is_safe(text) and text == text.lower() and _HASHED.search(text) is None
+    return text if kept else f"{slug(text)}-{_hash(text)}"
 
 
 def device_prefix(device: str) -> str:

@@ -24,9 +24,8 @@ def supersedes(record: Record, stored: Record | None, over: Over | None = None) 
     """Whether `record` takes the place of the stored best.
 
     A failed record never does, nor an estimate that of a measurement. A measurement takes an estimate's. Of two with
-    one identity the faster stays. Where driver, compiler, template or schema differ the times are not comparable: the
-    newer stays. A stored one
-    for which `over` is true gives way whatever its time.
+    one identity the faster stays. Where driver, compiler, flags, template or schema differ the times are not
+    comparable: the newer stays. A stored one for which `over` is true gives way whatever its time.
     """
     if not servable(record):
         return False

@@ -57,6 +57,7 @@ def to_object(record: Record) -> dict[str, Any]:
             "template": identity.template,
             "schema": identity.schema,
             "estimated": identity.estimated,
+            "flags": identity.flags,
         },
         "outcome": record.outcome,
         "configuration": dict(record.configuration.items_),
@@ -179,6 +180,12 @@ def from_object(found: object) -> Record:
         raise Unreadable("a number is out of range") from None
 
 
+def other_schema(version: int) -> str:
+    """Why what another record schema wrote is not read, and the way out."""
+    way_out = "update autotile to read it" if version > SCHEMA_VERSION else "search again to replace it"
+    return f"written by record schema {version}; this autotile reads {SCHEMA_VERSION} ({way_out})"
+
+
 def shared_part(found: object) -> tuple[Problem, Identity]:
     """What the records of a journal mostly have in common. Raises Unreadable, also for another schema version."""
     item = _mapping(found, "a record")
@@ -186,7 +193,7 @@ def shared_part(found: object) -> tuple[Problem, Identity]:
     if type(version) is not int:
         raise Unreadable("no schema_version: not a record of autotile")
     if version != SCHEMA_VERSION:
-        raise Unreadable(f"written by record schema {version}; this autotile reads {SCHEMA_VERSION}", version)
+        raise Unreadable(other_schema(version), version)
     problem = _problem(_text(item, "kernel"), _sizes(item), _text(item, "dtype"))
     return problem, _identity_of(_mapping(item.get("identity"), "identity"))
 
@@ -211,6 +218,7 @@ def _identity_of(item: Mapping[str, Any]) -> Identity:
         _text(item, "template"),
         _integer(item, "schema"),
         _flag(item, "estimated"),
+        _text(item, "flags", ""),  # records from before there were flags had none
     )
 
 

@@ -9,6 +9,7 @@ Binaries are not kept here: they can be built again, and live in the build cache
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from autotile.types import Problem, Record
 RECORDS = ".records.jsonl"
 BEST = ".best.json"
 DEVICE = "device.json"
+
+_FULL = {errno.ENOSPC, errno.EDQUOT} if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def kind_of(record: Record) -> str:
 class Store:
     """The store on disk. Nothing is created before the first write. Safe for many processes and threads at once.
 
-    Every write raises StoreError where the disk refuses; see `writable` and MemoryStore for going on without one.
+    Every write raises StoreError where the disk refuses; FallbackStore goes on in memory.
     """
 
     def __init__(self, home: Path | None = None) -> None:
@@ -189,8 +192,9 @@ class Store:
         except (OSError, Unreadable):
             pass
         for path in (path for inner in _folders(folder) for path in _listed(inner) if path.name.endswith(RECORDS)):
-            for record in journal.read(path)[:1]:  # the records know their device too
-                return DeviceEntry(record.identity.device, record.identity.arch, kind_of(record), folder)
+            with _telling(path, "read"):
+                for record in journal.read(path)[:1]:  # the records know their device too
+                    return DeviceEntry(record.identity.device, record.identity.arch, kind_of(record), folder)
         return None
 
     def _serve(self, path: Path) -> Record | None:
@@ -216,7 +220,8 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return [path for path in _listed(folder) if path.is_dir()]
+    with _telling(folder, "read"):  # a folder that may be listed but not entered
+        return [path for path in _listed(folder) if path.is_dir()]
 
 
 @contextmanager
@@ -230,4 +235,5 @@ def _telling(path: Path, verb: str = "write") -> Iterator[None]:
 
 def _told(path: Path, verb: str, error: OSError) -> str:
     where = error.filename if isinstance(error.filename, str) else path
-    return f"cannot {verb} {where}: {error.strerror or error}; set AUTOTILE_HOME to a folder you can write"
+    way_out = "free some space, or " if error.errno in _FULL else ""
+    return f"cannot {verb} {where}: {error.strerror or error}; {way_out}set AUTOTILE_HOME to a folder you can write"

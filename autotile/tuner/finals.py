@@ -6,12 +6,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from autotile.errors import VariantError
-from autotile.measure import Session, Variant, prove
+from autotile.measure import Contestant, Variant, prove
+from autotile.measure.noise import verdict
+from autotile.measure.trace import TRACED
 from autotile.tuner.workshop import Workshop
 from autotile.types import OF_TRIALS, PROVEN, Binary, Measurement, Record
 
 FINALISTS = 5
 """How many of the best are timed again."""
+
+DRIFT = "drift"
+"""The entry of a winner's `extra`: the time of the search's first variant in the finals, over its time at the start."""
+
+MOST_DRIFT = 0.1
+"""A first variant that is slower or faster by more than this share at the end is worth a word."""
+
+TIED = "tied"
+"""The entry of a winner's `extra`: how many other finalists it cannot be told from."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,18 @@ class Finalist:
         assert self.record.measurement is not None, "only right records have a time"
         return self.record.measurement
 
+    @property
+    def contestant(self) -> Contestant:
+        return Contestant(self.variant, self.binary, self.measurement)
+
+
+@dataclass(frozen=True)
+class Crowned:
+    """How the finals ended: the record that was proven (None when nothing held), and those that failed."""
+
+    winner: Record | None
+    failed: Sequence[Record]
+
 
 def distinct_best(records: Iterable[Record], count: int = FINALISTS) -> list[Record]:
     """The fastest right records, one for each machine code and launch."""
@@ -39,40 +62,73 @@ def distinct_best(records: Iterable[Record], count: int = FINALISTS) -> list[Rec
 
 def crown(
     finalists: Sequence[Finalist],
-    session: Session,
     workshop: Workshop,
     outdated: Callable[[Record], bool],
     trials: int,
     retime: bool = True,
-) -> tuple[Record | None, list[Record]]:
-    """Saves the fastest finalist that holds. Returns its record (None when none does), and those that failed.
+    first: Finalist | None = None,
+) -> Crowned:
+    """Saves the fastest finalist that holds.
 
-    A race's winner is flattered by noise: what counts, and is kept, is the time of the finals. A saved best gives way,
-    even to a slower one, if it is `outdated` or was itself timed again here. What stays is marked as proven, and as the
-    best of so many `trials`.
+    A race's winner is flattered by noise: what counts, and is kept, is the time of the finals. `first`, the search's
+    first variant, is timed beside them, to see whether the clocks held meanwhile. A saved best gives way, even to a
+    slower one, if it is `outdated` or was itself timed again here. What stays is marked as proven, and as the best of
+    so many `trials`.
     """
     workshop.listener.finals(len(finalists))
-    timed = list(finalists)
-    if retime and timed:
-        measurements = session.finals([(f.variant, f.binary, f.measurement) for f in finalists])
-        timed = [
-            replace(f, record=replace(f.record, measurement=m)) for f, m in zip(finalists, measurements, strict=True)
-        ]
+    if workshop.tracer is not None:
+        workshop.tracer.prepare(finalist.variant for finalist in finalists)
+    timed = _timed_again(finalists, workshop, first) if retime and finalists else list(finalists)
     again = {finalist.record.configuration for finalist in finalists}
     failed: list[Record] = []
     for finalist in sorted(timed, key=lambda f: f.record.time_ms):
         try:
-            worst = prove(workshop.device, workshop.builder, finalist.variant)
+            proven = _proven(finalist, workshop, trials)
         except VariantError as error:
             workshop.listener.note(f"the finalist {finalist.record.configuration.label} failed its proof: {error}")
             failed.append(replace(finalist.record, outcome=error.outcome, message=str(error), measurement=None))
             workshop.store.append(failed[-1])
             continue
-        proven = _marked(replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0)), trials)
+        rivals = [f.measurement for f in timed if f is not finalist and f.record not in failed]
+        ties = sum(verdict(finalist.measurement, rival) == "same" for rival in rivals)
+        proven = replace(proven, extra=(*proven.extra, (TIED, str(ties)))) if ties and retime else proven
         if not workshop.store.save_best(proven, over=lambda stored: outdated(stored) or stored.configuration in again):
             _keep_faster(proven, workshop, trials)
-        return proven, failed
-    return None, failed
+        return Crowned(proven, failed)
+    return Crowned(None, failed)
+
+
+def _timed_again(finalists: Sequence[Finalist], workshop: Workshop, first: Finalist | None) -> list[Finalist]:
+    """The finalists with the times of the finals; with those that they had, should one fail meanwhile."""
+    control = first if first is not None and first not in finalists else None
+    entered = [*finalists, control] if control is not None else list(finalists)
+    try:
+        measurements = workshop.bench.finals([finalist.contestant for finalist in entered])
+    except VariantError as error:
+        workshop.listener.note(f"the finals were broken off, and earlier times count: {error}")
+        return list(finalists)
+    timed = [replace(f, record=replace(f.record, measurement=m)) for f, m in zip(entered, measurements, strict=True)][
+        : len(finalists)
+    ]
+    if first is None or first.measurement.estimated:
+        return timed
+    drift = measurements[entered.index(first)].time_ms / first.measurement.time_ms
+    if abs(drift - 1) > MOST_DRIFT:
+        workshop.listener.note(
+            f"the first variant of this search took {drift:.2f} times as long at its end: the clocks moved meanwhile. "
+            "The best were timed side by side, so their order holds"
+        )
+    return [replace(f, record=_noted(f.record, DRIFT, f"{drift:.4f}")) for f in timed]
+
+
+def _proven(finalist: Finalist, workshop: Workshop, trials: int) -> Record:
+    """The finalist's record, marked. Raises VariantError when it does not hold."""
+    worst = prove(workshop.bench, workshop.builder, finalist.variant, finalist.binary, workshop.comparer())
+    record = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
+    if workshop.tracer is not None:
+        variant = finalist.variant
+        record = _noted(record, TRACED, workshop.tracer.trace(variant.kernel, variant.problem, variant))
+    return _marked(record, trials)
 
 
 def _keep_faster(slower: Record, workshop: Workshop, trials: int) -> None:
@@ -93,3 +149,7 @@ def _marked(record: Record, trials: int) -> Record:
     """A proven record, with the number of trials that it is the best of."""
     kept = tuple(entry for entry in record.extra if entry != PROVEN and entry[0] != OF_TRIALS)
     return replace(record, extra=(*kept, PROVEN, (OF_TRIALS, str(trials))))
+
+
+def _noted(record: Record, name: str, text: str) -> Record:
+    return replace(record, extra=(*(entry for entry in record.extra if entry[0] != name), (name, text)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotile.build import Builder
@@ -12,6 +12,7 @@ from autotile.devices.base import Device
 from autotile.errors import ConfigurationError
 from autotile.space import Space, build_space, violations
 from autotile.spec import Spec
+from autotile.store import RecordStore
 from autotile.tuner.workshop import Workshop
 from autotile.types import SCHEMA_VERSION, Identity, Problem, Record
 
@@ -57,18 +58,26 @@ def make_plan(spec: Spec, problem: Problem, workshop: Workshop) -> Plan:
             raise ConfigurationError(f"the point {name!r} is not feasible: {'; '.join(broken)}")
         points[name] = row
     identity = identity_of(device, workshop.builder, template_digest(spec.kernel))
+    plan = Plan(spec, problem, identity, space, points, {})
+    return plan if workshop.fresh else replace(plan, known=known_records(plan, workshop.store))
+
+
+def known_records(plan: Plan, store: RecordStore) -> dict[int, Record]:
+    """What is on record of the plan's problem under its identity, by row; the last of each."""
     known: dict[int, Record] = {}
-    for record in [] if workshop.fresh else workshop.store.records(spec.kernel.name, problem, identity.device):
-        row = space.row_of(record.configuration)
-        if row is not None and record.identity == identity and (not points or row in points.values()):
+    for record in store.records(plan.problem.kernel, plan.problem, plan.identity.device):
+        row = plan.space.row_of(record.configuration)
+        if row is not None and record.identity == plan.identity and (not plan.points or row in plan.points.values()):
             known[row] = record
-    return Plan(spec, problem, identity, space, points, known)
+    return known
 
 
 def identity_of(device: Device, builder: Builder, template: str) -> Identity:
     """What results of this device, toolchain and template depend on."""
     info = device.info
-    return Identity(info.name, info.arch, info.driver, builder.compiler, template, SCHEMA_VERSION, info.estimated)
+    return Identity(
+        info.name, info.arch, info.driver, builder.compiler, template, SCHEMA_VERSION, info.estimated, builder.flags
+    )
 
 
 def _domains(spec: Spec) -> dict[str, tuple[Any, ...]]:

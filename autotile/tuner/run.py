@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -12,16 +13,17 @@ from typing import Any
 
 from autotile import __version__
 from autotile.build import Builder
+from autotile.build.builder import COMPILE_TIMEOUT_S
 from autotile.devices.base import Device
-from autotile.errors import VariantError
-from autotile.measure import Session, Variant, make_variant, open_session
+from autotile.errors import EnvironmentalError, VariantError
+from autotile.measure import Variant, make_variant
 from autotile.spec import Spec
 from autotile.store import RecordStore
 from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best, of_trials
-from autotile.tuner.plan import make_plan
+from autotile.tuner.plan import known_records, make_plan
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
 from autotile.tuner.strategy import Strategy
-from autotile.tuner.workshop import Workshop
+from autotile.tuner.workshop import Workshop, open_workshop
 from autotile.types import OK, Binary, Configuration, Problem, Record
 
 
@@ -37,13 +39,39 @@ def search(
 
     An interrupt (Ctrl-C) ends the run after its best so far is saved; the last result says `interrupted`.
     """
-    workshop = Workshop(device, builder, store, listener or Silent(), fresh)
     results = []
-    for problem in spec.problems:
-        results.append(_Search(spec, problem, workshop).run())
-        if results[-1].cut_short:
+    with open_workshop(spec.search, device, builder, store, listener or Silent(), fresh) as workshop:
+        for problem in spec.problems:
+            results.append(_Search(spec, problem, workshop).run())
+            if results[-1].cut_short:
+                break
+    return results
+
+
+def search_all(
+    specs: Sequence[Spec],
+    device: Device,
+    store: RecordStore,
+    jobs: int | None = None,
+    fresh: bool = False,
+    listener: Listener | None = None,
+) -> list[SearchResult]:
+    """Searches one spec after another, with compilers for the device (`jobs` at a time).
+
+    Raises ToolchainMissing when there is none, EnvironmentalError when nothing can be run on the device.
+    """
+    results: list[SearchResult] = []
+    for spec in specs:
+        limit_s = spec.search.compile_limit_s or COMPILE_TIMEOUT_S
+        with Builder(device.target, jobs=jobs, timeout_s=limit_s) as builder:
+            results += search(spec, device, builder, store, fresh, listener)
+        if results and results[-1].cut_short:
             break
     return results
+
+
+TWIN = "same_binary_as"
+"""The entry of a record's `extra` that names the configuration whose machine code, and so whose time, it shares."""
 
 
 @dataclass
@@ -70,13 +98,15 @@ class _Search:
 
     def __init__(self, spec: Spec, problem: Problem, workshop: Workshop) -> None:
         self.spec, self.kernel, self.problem, self.workshop = spec, spec.kernel, problem, workshop
-        self.device, self.builder = workshop.device, workshop.builder
+        self.device, self.builder, self.bench = workshop.device, workshop.builder, workshop.bench
         self.store, self.listener = workshop.store, workshop.listener
         self.clock = _Clock()
         self.plan = make_plan(spec, problem, workshop)
         self.identity, self.space, self.points = self.plan.identity, self.plan.space, self.plan.points
         self.records: dict[int, Record] = dict(self.plan.known)
         self.new_trials = 0
+        self.first: Record | None = None
+        """The first variant that this run has timed."""
         self.timed: dict[tuple[str, object], Record] = {
             (r.binary_digest, r.launch): r for r in self.records.values() if r.ok and r.binary_digest
         }
@@ -95,10 +125,11 @@ class _Search:
         best = self._saved()
         uncrowned = self._best() is not None and not self.points and not self._crowned_among(best)
         if stopped_by is None or uncrowned:
-            with open_session(self.device, self.builder, self.kernel, self.problem) as session:
-                stopped_by = stopped_by or self._trials(session)
-                if stopped_by != "device_lost" and not self.points:
-                    best = self._crown(session, interrupted=stopped_by == "interrupted")
+            self.bench.begin(self.kernel, self.problem, self.workshop.comparer())
+            stopped_by = stopped_by or self._trials()
+            if stopped_by != "device_lost" and not self.points:
+                best = self._crown(interrupted=stopped_by == "interrupted")
+            self.bench.end()
         named = {name: self.records[row] for name, row in self.points.items() if row in self.records}
         return SearchResult(
             kernel=self.kernel,
@@ -134,7 +165,7 @@ class _Search:
         limit_s = self.spec.search.time_s
         return "time" if limit_s is not None and self.clock.elapsed_s >= limit_s else None
 
-    def _trials(self, session: Session) -> str:
+    def _trials(self) -> str:
         pending: dict[Future[Binary], tuple[Any, int, Variant]] = {}
         try:
             while True:
@@ -145,16 +176,26 @@ class _Search:
                     if len(self.records) + len(pending) >= self.plan.goal:
                         break
                     self._start(pending)
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
+                done, _ = wait(pending, self._left_s(), return_when=FIRST_COMPLETED)
                 for future in [f for f in pending if f in done]:  # in the order of asking, so that seeds repeat
-                    self._finish(session, future, *pending.pop(future))
-                    if self.device.poisoned:
+                    self._finish(future, *pending.pop(future))
+                    if self.bench.lost:
                         return "device_lost"
+        except EnvironmentalError:
+            if self.bench.lost is None:
+                raise
+            self.listener.note(f"no more can be measured: {self.bench.lost}")
+            return "device_lost"
         except KeyboardInterrupt:
             return "interrupted"
         finally:
             for future in pending:
                 future.cancel()
+
+    def _left_s(self) -> float | None:
+        """Seconds until the time is up; None without a limit."""
+        limit_s = self.spec.search.time_s
+        return None if limit_s is None else max(0.0, limit_s - self.clock.elapsed_s)
 
     def _start(self, pending: dict[Future[Binary], tuple[Any, int, Variant]]) -> None:
         begun = time.perf_counter()
@@ -168,7 +209,7 @@ class _Search:
             return
         pending[self.builder.submit(variant.source)] = (trial, row, variant)
 
-    def _finish(self, session: Session, future: Future[Binary], trial: Any, row: int, variant: Variant) -> None:
+    def _finish(self, future: Future[Binary], trial: Any, row: int, variant: Variant) -> None:
         record = self._record(variant.configuration, OK, "", variant)
         try:
             binary = future.result()
@@ -183,13 +224,13 @@ class _Search:
             )
             self.built[row] = (variant, binary)
             twin = self.timed.get((binary.digest, variant.launch))
-            record = self._measured(session, record, variant, binary) if twin is None else _as_twin(record, twin)
+            record = self._measured(record, variant, binary) if twin is None else _as_twin(record, twin)
         except VariantError as error:
             record = replace(record, outcome=error.outcome, message=str(error))
         self._keep(trial, row, record)
 
-    def _measured(self, session: Session, record: Record, variant: Variant, binary: Binary) -> Record:
-        outcome = session.trial(variant, binary, self._best_ms())
+    def _measured(self, record: Record, variant: Variant, binary: Binary) -> Record:
+        outcome = self.bench.trial(variant, binary, self._best_ms())
         self.clock.check_s += outcome.check_s
         self.clock.measure_s += outcome.measure_s
         return replace(
@@ -198,7 +239,7 @@ class _Search:
             max_error=outcome.max_error,
             check_s=outcome.check_s,
             measure_s=outcome.measure_s,
-            extra=(*record.extra, *outcome.counted),
+            extra=(*record.extra, *outcome.notes),
         )
 
     def _record(
@@ -221,6 +262,8 @@ class _Search:
         self.store.append(record)
         self.records[row] = record
         self.new_trials += 1
+        if record.ok and self.first is None and not _is_twin(record):
+            self.first = record
         if record.ok and record.binary_digest:
             self.timed.setdefault((record.binary_digest, record.launch), record)
         self.strategy.tell(trial, record)
@@ -236,33 +279,44 @@ class _Search:
 
     # ---- the winner ----------------------------------------------------------------------------------------------
 
-    def _crown(self, session: Session, interrupted: bool) -> Record | None:
+    def _crown(self, interrupted: bool) -> Record | None:
         """The finals; after an interrupt just the proof of the best so far."""
         begun = time.perf_counter()
+        self._hear_of_others()
         best = distinct_best(self.records.values(), 1 if interrupted else FINALISTS)
-        finalists = [Finalist(record, *self._built(record)) for record in best]
-        winner, failed = crown(
-            finalists, session, self.workshop, self._measured_anew, len(self.records), retime=not interrupted
+        crowned = crown(
+            [self._finalist(record) for record in best],
+            self.workshop,
+            self._measured_anew,
+            len(self.records),
+            retime=not interrupted,
+            first=None if self.first is None or interrupted else self._finalist(self.first),
         )
-        for record in failed:
+        for record in crowned.failed:
             row = self.space.row_of(record.configuration)
             assert row is not None, "a finalist outside the space"
             self.records[row] = record
         self.clock.finals_s += time.perf_counter() - begun
-        return winner
+        return crowned.winner
+
+    def _hear_of_others(self) -> None:
+        """Takes in what other searches of the same problem have put on record meanwhile, so that all crown one best."""
+        if not self.workshop.fresh:
+            for row, record in known_records(self.plan, self.store).items():
+                self.records.setdefault(row, record)
 
     def _measured_anew(self, stored: Record) -> bool:
         """With `fresh`, a saved best whose configuration this run has measured again says nothing any more."""
         return self.workshop.fresh and self.space.row_of(stored.configuration) in self.records
 
-    def _built(self, record: Record) -> tuple[Variant, Binary]:
-        """The variant of a record; of an earlier run's, from the cache or built again."""
+    def _finalist(self, record: Record) -> Finalist:
+        """A record with its variant and binary; of an earlier run's, from the cache or built again."""
         row = self.space.row_of(record.configuration)
         assert row is not None, "a record outside the space"
         if row not in self.built:
             variant = make_variant(self.kernel, self.problem, record.configuration)
             self.built[row] = (variant, self.builder.build(variant.source))
-        return self.built[row]
+        return Finalist(record, *self.built[row])
 
 
 def _as_twin(record: Record, twin: Record) -> Record:
@@ -271,5 +325,9 @@ def _as_twin(record: Record, twin: Record) -> Record:
         record,
         measurement=twin.measurement,
         max_error=twin.max_error,
-        extra=(*twin.extra, ("same_binary_as", twin.configuration.key)),
+        extra=(*twin.extra, (TWIN, twin.configuration.key)),
     )
+
+
+def _is_twin(record: Record) -> bool:
+    return any(name == TWIN for name, _ in record.extra)

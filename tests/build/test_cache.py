@@ -3,10 +3,14 @@
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from autotile.build import leftovers
 from autotile.build.cache import BinaryCache, BuildCacheWarning, cache_key
 
 FACTS = {
@@ -97,3 +101,55 @@ def test_a_read_only_cache_is_the_same(tmp_path):
             BinaryCache(tmp_path)
     finally:
         tmp_path.chmod(0o755)
+
+
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+@pytest.mark.skipif(os.name != "posix", reason="asks for processes by their numbers")
+@pytest.mark.parametrize("kind", ["build", "entry", "damaged"])
+def test_what_a_killed_process_left_is_swept(tmp_path, monkeypatch, dead, kind):
+    folder = tmp_path / "binaries" / "tmp"
+    mine = folder / f"{leftovers.prefix(kind)}abc"
+    start = mine.name.removesuffix(f"{os.getpid()}-abc")
+    of_dead, of_parent, impossible = (folder / f"{start}{pid}-abc" for pid in (dead, os.getppid(), 2**70))
+    monkeypatch.setattr(leftovers, "_place", lambda: "0" * 8)
+    other = folder / f"{leftovers.prefix(kind)}abc"  # of another machine, where that number may live
+    monkeypatch.undo()
+    unnamed = folder / f"{kind}-abc"
+    foreign = folder / "notes"
+    for path in (mine, of_dead, of_parent, impossible, other, unnamed, foreign):
+        path.mkdir(parents=True)
+        (path / "kernel.cu").write_text("")
+    BinaryCache(tmp_path)
+    assert set(folder.iterdir()) == {mine, of_parent, other, unnamed, foreign}
+    old = time.time() - leftovers.ABANDONED_S - 60
+    for path in folder.iterdir():
+        os.utime(path, (old, old))
+    BinaryCache(tmp_path)
+    assert set(folder.iterdir()) == {mine, of_parent, foreign}
+
+
+def test_a_runtime_that_was_not_finished_is_swept_when_it_is_old(tmp_path):
+    fresh, old = (tmp_path / "binaries" / f"building-{word}" for word in ("fresh", "old"))
+    for path in (fresh, old):
+        path.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    BinaryCache(tmp_path)
+    assert fresh.exists()
+    assert not old.exists()
+
+
+def test_work_under_way_survives_another_cache_that_opens(tmp_path):
+    with BinaryCache(tmp_path).workdir() as folder:
+        os.utime(folder, (0, 0))
+        code = (
+            "import pathlib, sys; from autotile.build.cache import BinaryCache; BinaryCache(pathlib.Path(sys.argv[1]))"
+        )
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+        assert Path(folder).is_dir()

@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import alive, gone, needs_proc, pids_in
 
-from autotile.build import Builder
-from autotile.build.host import short_version
-from autotile.build.process import ProcessPool, kill_group
-from autotile.errors import CompileError
+from autotile.build import Builder, process
+from autotile.build.host import ENVIRONMENT_FLAGS, short_version
+from autotile.build.process import CompileTimeout, ProcessPool, kill_group
+from autotile.errors import CompileError, ToolchainMissing
 from autotile.types import Source, Target
 
 HOST = Target("host", "host")
@@ -48,12 +49,100 @@ def test_builds_caches_and_refuses(tmp_path):
             builder.build(Source("copy", "copy", COPY.replace("a[i]", "c[i]")))
 
 
-def alive(pid):
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rsplit(")", 1)[1].split()[0] != "Z"
+needs_gcc = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+
+
+@pytest.fixture
+def cxx(tmp_path, monkeypatch):
+    """Installs a shell script as the C++ compiler."""
+
+    def install(script: str) -> Path:
+        path = tmp_path / "cxx"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("AUTOTILE_CXX", str(path))
+        return path
+
+    return install
+
+
+@needs_proc
+def test_a_compiler_that_does_not_tell_its_version_is_given_up(cxx, tmp_path, monkeypatch):
+    pids = tmp_path / "pids"
+    path = cxx(f"sleep 3600 &\necho $! $$ > {pids}\nwait")
+    monkeypatch.setattr(process, "ASK_LIMIT_S", 1.0)
+    begun = time.monotonic()
+    with pytest.raises(ToolchainMissing, match=rf"AUTOTILE_CXX names '{path}'.*--version` within 1 s"):
+        Builder(HOST, tmp_path / "home")
+    assert time.monotonic() - begun < 10
+    assert gone(pids_in(pids))
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [("exit 2", "status 2 and 'no message'"), ("", "status 0"), ("echo 'error: no libc'; exit 1", "no libc")],
+)
+def test_a_compiler_without_a_version_is_none(cxx, tmp_path, script, says):
+    cxx(script)
+    with pytest.raises(ToolchainMissing, match=f"AUTOTILE_CXX .*{says}"):
+        Builder(HOST, tmp_path / "home")
+
+
+def test_a_named_compiler_that_is_no_program_says_so(cxx, tmp_path, monkeypatch):
+    path = cxx("")
+    path.chmod(0o644)
+    with pytest.raises(ToolchainMissing, match=f"AUTOTILE_CXX names '{path}', which cannot be run as a program"):
+        Builder(HOST, tmp_path / "home")
+    monkeypatch.setenv("AUTOTILE_CXX", str(tmp_path))
+    with pytest.raises(ToolchainMissing, match="cannot be run as a program"):
+        Builder(HOST, tmp_path / "home")
+
+
+# Compiles the runtime; what a kernel meets is what stands for THEN.
+ON_A_KERNEL = f'case "$*" in --version|*" -c "*|*-fsyntax-only*) exec {shutil.which("g++")} "$@";; esac\n'
+
+
+@needs_gcc
+def test_a_crash_a_timeout_and_a_full_disk_on_a_kernel(cxx, tmp_path, monkeypatch):
+    source, home = Source("copy", "copy", COPY), tmp_path / "home"
+    path = cxx(ON_A_KERNEL + "kill -SEGV $$")
+    monkeypatch.setenv("TMPDIR", "/nonexistent")
+    with Builder(HOST, home, jobs=1, timeout_s=1) as builder:
+        with pytest.raises(CompileError, match=rf"{path} crashed .*SIGSEGV"):
+            builder.build(source)
+        cxx(ON_A_KERNEL + "echo 'g++: fatal error: Killed signal terminated program cc1plus'; exit 1")
+        with pytest.raises(CompileError, match=r"SIGKILL .*--jobs"):
+            builder.build(source)
+        cxx(ON_A_KERNEL + "sleep 3600")
+        with pytest.raises(CompileTimeout, match=r"stopped after 1 s.*search\.compile_limit") as raised:
+            builder.build(source)
+        assert raised.value.outcome == "compile_timeout"
+        cxx(ON_A_KERNEL + "echo 'kernel.cu:1:1: fatal error: x.s: No space left on device'; exit 1")
+        with pytest.raises(ToolchainMissing, match="No space left"):
+            builder.build(source)
+    cxx(f'exec {shutil.which("g++")} "$@"')
+    with Builder(HOST, home, jobs=1) as builder:
+        builder.build(source)
+
+
+def test_version_and_flags_from_the_environment_are_part_of_the_key(cxx, tmp_path, monkeypatch):
+    for name in ENVIRONMENT_FLAGS:
+        monkeypatch.delenv(name, raising=False)
+    source, keys = Source("copy", "copy", COPY), []
+
+    def look() -> str:
+        with Builder(HOST, tmp_path / "home", jobs=1) as builder:
+            keys.append(builder._key(source))
+            return builder.flags
+
+    cxx("echo warning: no such locale >&2; echo g++ 12.2.0")
+    assert look() == ""
+    cxx("echo g++ 12.2.1")
+    assert look() == ""
+    for name in ENVIRONMENT_FLAGS:
+        monkeypatch.setenv(name, "/opt/x")
+        assert f"{name}=/opt/x" in look()
+    assert len(set(keys)) == 2 + len(ENVIRONMENT_FLAGS)
 
 
 HANGS = """#!/bin/sh
@@ -116,7 +205,6 @@ def test_input_larger_than_a_pipe_arrives_and_what_is_not_utf8_is_read():
 
 
 def test_a_group_that_is_gone_is_killed_without_a_word():
-    process = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True, encoding="utf-8")
-    os.waitpid(process.pid, 0)  # behind its back: returncode stays None
-    kill_group(process)
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", ""], start_new_session=True) as process:
+        process.wait()
+        kill_group(process.pid)

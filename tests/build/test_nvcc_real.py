@@ -53,6 +53,19 @@ def test_reports_what_ptxas_counts(built):
     assert built.compiler.startswith("nvcc ")
 
 
+def test_headers_and_templates_beside_a_c_entry(built):
+    text = """
+#include <cuda_fp16.h>
+template <typename T, int N> struct Sum {
+    static __device__ T of(const T *a) { T s = a[0]; for (int i = 1; i < N; ++i) s = __hadd(s, a[i]); return s; }
+};
+extern "C" __global__ void halves(const __half *a, __half *b) { b[threadIdx.x] = Sum<__half, 4>::of(a + threadIdx.x); }
+"""
+    binary = built.build(Source("halves", "halves", text))
+    assert b".text.halves\0" in binary.path.read_bytes()  # by its plain name, as the driver looks for it
+    assert binary.registers
+
+
 def test_equal_code_has_equal_digests(built):
     first = built.build(Source("copy", "copy", COPY))
     commented = built.build(Source("copy", "copy", "// a comment\n\n" + COPY))
@@ -77,6 +90,12 @@ def test_equal_code_has_equal_digests(built):
 def test_the_first_error_is_the_message(built, text, says):
     with pytest.raises(CompileError, match=says):
         built.build(Source("k", "k", text))
+
+
+def test_without_a_host_compiler_it_is_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("NVCC_PREPEND_FLAGS", "-ccbin /nonexistent/g++")
+    with Builder(SM_90, tmp_path) as builder, pytest.raises(ToolchainMissing, match=r"/nonexistent/g\+\+.*-ccbin"):
+        builder.build(Source("copy", "copy", COPY))
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_120"])

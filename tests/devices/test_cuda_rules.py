@@ -2,6 +2,10 @@
 
 import subprocess
 import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,6 +13,7 @@ import numpy as np
 import pytest
 
 from autotile.devices.cuda import driver as cuda
+from autotile.devices.cuda import program as program_module
 from autotile.devices.cuda.device import foreign_stream
 from autotile.devices.cuda.program import CudaProgram, Pointer, as_value, is_size
 from autotile.devices.gpus import find_gpu
@@ -144,6 +149,33 @@ def test_streams_of_other_libraries():
     assert foreign_stream(SimpleNamespace(cuda_stream=5)) == 5
     assert foreign_stream(SimpleNamespace(ptr=6)) == 6
     assert foreign_stream(SimpleNamespace(__cuda_stream__=lambda: (0, 8))) == 8
+    assert foreign_stream(np.int64(9)) == 9
+
+
+@pytest.mark.parametrize("stream", ["default", 3.0, True, object(), np.zeros(2)])
+def test_what_is_no_stream(stream):
+    with pytest.raises(ArgumentTypeError, match=r"stream is a .*; give a stream of PyTorch, CuPy or pycuda"):
+        foreign_stream(stream)
+
+
+def test_the_larger_of_two_threads_wants_is_opted_in():
+    """Setting the attribute takes its time, during which the other thread comes by."""
+    made, function = program()
+    begun, set_attribute = threading.Event(), function.set_attribute
+
+    def slowly(name, value):
+        begun.set()
+        time.sleep(0.05)
+        set_attribute(name, value)
+
+    function.set_attribute = slowly
+    first = threading.Thread(target=lambda: made.launch(launch(shared_bytes=200 * 1024), []))
+    first.start()
+    begun.wait()
+    made.launch(launch(shared_bytes=100 * 1024), [])
+    first.join()
+    assert function.set_to == [("dynamic", 200 * 1024)]
+    assert made.opted_in_bytes == 200 * 1024
 
 
 def test_a_forked_child_is_told_to_spawn(monkeypatch):
@@ -156,3 +188,27 @@ def test_importing_starts_nothing():
     code = "import sys, autotile.devices.cuda; print([m for m in sys.modules if m.split('.')[0] == 'pycuda'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_four_threads_load_a_program_for_foreign_streams_once(monkeypatch):
+    """A second one would be unloaded while its launch is under way."""
+    asked = []
+
+    class Library:
+        def __getattr__(self, name):
+            def function(*arguments):
+                asked.append(name)
+                time.sleep(0.02)
+                return 0
+
+            return function
+
+    monkeypatch.setattr(program_module, "libcuda", Library)
+    monkeypatch.setattr(program_module, "current_context", lambda: 0x1000)
+    made, _ = program()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda kib: made.launch_foreign(launch(shared_bytes=kib * 1024), [], 77), (200, 64, 100, 80)))
+    counts = Counter(asked)
+    assert counts["cuModuleLoadData"] == 1
+    assert counts["cuModuleUnload"] == 0
+    assert counts["cuLaunchKernel"] == 4

@@ -18,7 +18,7 @@ import pytest
 from autotile.build import Builder
 from autotile.devices.base import Check, Device, Workload
 from autotile.devices.select import open_device
-from autotile.errors import LaunchError
+from autotile.errors import LaunchError, UnsupportedByEmulator
 from autotile.types import Binary, Launch, Source, Target
 
 TRANSPOSE = """
@@ -181,6 +181,7 @@ def test_a_right_matmul_passes_within_its_bound(bench: Bench, dtype: str) -> Non
 
 # ---- wrong kernels do not -------------------------------------------------------------------------------------------
 
+HELD = "const unsigned held = __float_as_int(out[r * cols + c]); "
 WRONG = {
     "writes nothing": ("if (rows < 0) out[0] = in[0];", r"\[0, 0\]"),
     "last column unwritten": ("if (c < cols - 1) out[r * cols + c] = in[r * cols + c];", r"\[0, 69\]"),
@@ -188,6 +189,16 @@ WRONG = {
     "one element": ("out[r * cols + c] = in[r * cols + c] + (r == 4 && c == 2 ? 0.125f : 0.f);", r"\[4, 2\]"),
     "NaN": ("out[r * cols + c] = r == 3 && c == 5 ? __int_as_float(0x7fc00000) : in[r * cols + c];", r"\[3, 5\]"),
     "infinity": ("out[r * cols + c] = r == 3 && c == 6 ? 1.f / (c - 6) : in[r * cols + c];", r"\[3, 6\]"),
+    "zeros": ("out[r * cols + c] = 0;", r"\[0, \d+\]"),
+    "half of each element": (
+        "((short*)out)[2 * (r * cols + c)] = ((const short*)in)[2 * (r * cols + c)];",
+        r"\[0, 0\]",
+    ),
+    "half of the blocks": ("if (blockIdx.y % 2 == 0) out[r * cols + c] = in[r * cols + c];", r"\[1, 0\]"),
+    # These see which filling the output has, and so which of the two runs it is.
+    "all, in the second run": (HELD + "out[r * cols + c] = in[r * cols + c] + (held != ~0u);", r"\[0, 0\]"),
+    "all, in the first run": (HELD + "out[r * cols + c] = in[r * cols + c] + (held == ~0u);", r"\[0, 0\]"),
+    "an element that moves": (HELD + "out[r * cols + c] = in[r * cols + c] + (c == held % 70);", r"\[0, \d+\]"),
     "a sign": ("out[r * cols + c] = in[r * cols + c] * (c == 0 && r == 0 ? -1.f : 1.f);", r"\[0, 0\]"),
 }
 
@@ -212,6 +223,29 @@ def test_an_unwritten_element_never_passes_by_chance(bench: Bench, byte: int) ->
     check = bench.check(copy_workload(source=source), unwritten, COPY_LAUNCH)
     assert not check.ok
     assert "[0, 69]" in check.detail
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.1])
+def test_an_unwritten_element_does_not_pass_where_nan_is_due(bench: Bench, bound: float) -> None:
+    source = values((ROWS, COLS), "float32")
+    source[:, 69] = np.array([0xFFFFFFFF], np.uint32).view(np.float32)
+    assert bench.check(copy_workload(bound=bound, source=source), bench.copy(), COPY_LAUNCH).ok
+    check = bench.check(copy_workload(bound=bound, source=source), bench.copy(f"if (c < 69) {RIGHT}"), COPY_LAUNCH)
+    assert check.wrong == ROWS
+    assert "[0, 69]" in check.detail
+
+
+def test_a_kernel_that_is_right_once_is_wrong(bench: Bench) -> None:
+    """It remembers that it ran, in a global variable; the emulator takes no such kernel at all."""
+    text = f"__device__ unsigned char ran[{ROWS * COLS}];\n" + COPY.replace(
+        "BODY", f"{RIGHT} if (ran[r * cols + c]++) out[r * cols + c] = 0;"
+    )
+    if bench.device.info.kind == "emulator":
+        with pytest.raises(UnsupportedByEmulator, match="__device__"):
+            bench.program("copy", text)
+        return
+    check = bench.check(copy_workload(), bench.program("copy", text), COPY_LAUNCH)
+    assert check.wrong > 0.9 * ROWS * COLS
 
 
 def test_one_row_off_is_seen_outside_its_array(bench: Bench) -> None:
@@ -242,6 +276,40 @@ def test_nan_and_infinity_are_accepted_by_position_alone(bench: Bench, dtype: st
             workload, bench.copy(f"{RIGHT} if ({place}) out[r * cols + c] = {other};", dtype), COPY_LAUNCH
         )
         assert (check.wrong, check.max_error) == (1, np.inf), place
+
+
+def test_what_is_moved_keeps_each_bit(bench: Bench) -> None:
+    """Zero's sign, a NaN's sign and payload, a subnormal."""
+    source = values((ROWS, COLS), "float32")
+    bits = source.view(np.uint32)
+    bits[1, 2], bits[3, 4], bits[5, 6] = 0x80000000, 0xFFC00005, 1
+    assert bench.check(copy_workload(source=source), bench.copy(), COPY_LAUNCH) == Check(0.0, 0)
+    for row, col, other in ((1, 2, "0"), (3, 4, "0x7fc00005"), (3, 4, "0xffc00004"), (5, 6, "0"), (5, 6, "0x80000001")):
+        body = f"{RIGHT} if (r == {row} && c == {col}) out[r * cols + c] = __int_as_float({other});"
+        check = bench.check(copy_workload(source=source), bench.copy(body), COPY_LAUNCH)
+        assert (check.wrong, check.max_error) == (1, np.inf), other
+
+
+def test_each_part_of_a_complex_number_is_compared(bench: Bench) -> None:
+    source = values((ROWS, COLS), "complex64") + 1j * values((ROWS, COLS), "complex64", 1)
+    source = source.astype(np.complex64)
+    source[1, 2], source[3, 4] = complex(np.nan, 3), complex(-np.inf, 2)
+    reference = source.astype(np.complex128)
+    workload = replace(copy_workload(source=source), reference={"out": reference}, bound={"out": 0.25})
+    assert bench.check(workload, bench.copy(dtype="complex64"), COPY_LAUNCH) == Check(0.0, 0)
+    for row, col, part in ((1, 2, "y = 4"), (1, 2, "x = 3"), (3, 4, "y = 3"), (3, 4, "x = 1"), (7, 7, "x += 0.375f")):
+        body = f"{RIGHT} if (r == {row} && c == {col}) out[r * cols + c].{part};"
+        assert bench.check(workload, bench.copy(body, "complex64"), COPY_LAUNCH).wrong == 1, (row, col, part)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [("float32", 0.5), ("float16", 0.5), ("float64", 0.0), ("int32", 0.0), ("complex128", 0.5)]
+)
+def test_a_reference_of_another_dtype_is_an_error(dtype: str, bound: float) -> None:
+    """Nothing is rounded to meet an output."""
+    workload = copy_workload(bound=bound)
+    with pytest.raises(ValueError, match=rf"'out' is {dtype}; it must be float{64 if bound else 32}"):
+        replace(workload, reference={"out": np.ones((ROWS, COLS), dtype)})
 
 
 @pytest.mark.parametrize("bound", [0.0, 0.5])

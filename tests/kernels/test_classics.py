@@ -26,7 +26,7 @@ def test_sectors_and_wavefronts_of_the_classics(name: str, preset: str, build_ho
     kernel, device = load_kernel(name), EmulatorDevice()
     problem = kernel.problem(dict.fromkeys(kernel.dimensions, 4096))
     variant = make_variant(kernel, problem, kernel.configuration(kernel.presets[preset]))
-    with Builder(device.target, build_home) as builder, open_session(device, builder, kernel, problem) as session:
-        counted = dict(session.trial(variant, builder.build(variant.source)).counted)
+    with Builder(device.target, build_home) as builder, open_session(device, kernel, problem) as session:
+        counted = dict(session.trial(variant, builder.build(variant.source)).notes)
     expected = COUNTED[name, preset]
     assert {key: float(counted[key]) for key in expected} == pytest.approx(expected, rel=0.01)

@@ -13,7 +13,40 @@ from autotile.codegen import template_digest
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.kernels import load_kernel
 from autotile.runtime import notes
-from autotile.types import SCHEMA_VERSION, Identity, Measurement, Record
+from autotile.types import PROVEN, SCHEMA_VERSION, Identity, Measurement, Record
+
+ROW_SUMS = """
+import numpy as np
+from autotile.kernels import Input, Kernel, LaunchPlan, Output, Parameter, Size
+
+
+def reference(inputs, problem):
+    return {"out": inputs["start"].astype(np.float64) + inputs["in"].astype(np.float64).sum(1)}
+
+
+KERNEL = Kernel(
+    name="row_sums",
+    doc="out[r] = start[r] + the sum of row r of `in`; a block along y for each row",
+    dimensions=("rows", "cols"),
+    dtypes=("float32",),
+    arguments=(Input("start", ("rows",)), Input("in", ("rows", "cols")), Output("out", ("rows",)), Size("cols")),
+    parameters=(Parameter("width", (32, 64), 32, "threads a block"),),
+    launch=LaunchPlan(grid=("1", "problem.rows"), block=("width",)),
+    reference=reference,
+    error_bound=lambda inputs, problem: {"out": 1e-3},
+    flops="problem.rows * problem.cols",
+    bytes="problem.rows * (problem.cols + 2) * problem.itemsize",
+)
+"""
+ROW_SUMS_TEXT = """
+extern "C" __global__ void __launch_bounds__({{ width }})
+{{ entry }}(const {{ ctype }}* start, const {{ ctype }}* in, {{ ctype }}* out, int cols) {
+    if (threadIdx.x != 0) return;
+    {{ ctype }} sum = start[blockIdx.y];
+    for (int i = 0; i < cols; i++) sum += in[size_t(blockIdx.y) * cols + i];
+    out[blockIdx.y] = sum;
+}
+"""
 
 SMALL = {"block_m": 32, "block_n": 32}
 """A matmul that the emulator runs in a moment."""
@@ -31,6 +64,16 @@ def _binaries_are_shared(_own_home: None, tmp_path_factory: pytest.TempPathFacto
     home = (root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root) / "runtime-home"
     monkeypatch.setenv("AUTOTILE_HOME", str(home))
     return home
+
+
+@pytest.fixture
+def row_sums(tmp_path: Path) -> Path:
+    """A folder of kernels with one whose grid is as high as its problem, and whose inputs are not all empty at once."""
+    folder = tmp_path / "kernels" / "row_sums"
+    folder.mkdir(parents=True)
+    (folder / "kernel.py").write_text(ROW_SUMS)
+    (folder / "kernel.cu.j2").write_text(ROW_SUMS_TEXT)
+    return folder.parent
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +95,7 @@ def saved() -> Callable[..., Record]:
             "ok",
             measurement=Measurement(time_ms, time_ms, 0.0, 9, estimated=identity.estimated),
             created="2025-06-01T12:00:00+00:00",
+            extra=(PROVEN,),
         )
 
     return make

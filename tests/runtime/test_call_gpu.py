@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import autotile
-from autotile.errors import ArgumentTypeError, ArgumentValueError
+from autotile.devices.cuda.driver import current_context
+from autotile.errors import ArgumentTypeError, ArgumentValueError, LaunchError
 from autotile.kernels import load_kernel
 
 pytestmark = [
@@ -141,8 +143,6 @@ def test_other_dtypes_of_torch(dtype: str) -> None:
 
 def test_the_callers_context_stays_current(matmul: Any) -> None:
     torch = pytest.importorskip("torch")
-    from autotile.devices.cuda.driver import current_context
-
     torch.ones(1, device="cuda")
     before = current_context()
     a, b = operands(33, 65, 17)
@@ -151,3 +151,154 @@ def test_the_callers_context_stays_current(matmul: Any) -> None:
         matmul(a, a)
     assert current_context() == before
     assert float(torch.ones(4, device="cuda").sum()) == 4.0
+
+
+# ---- other layouts, dtypes and sizes -------------------------------------------------------------------------------
+
+
+def layouts(kind: str) -> list[Any]:
+    """Arrays of 64 × 64 whose rows do not follow each other without gaps."""
+    give, _ = PAIRS[kind]()
+    square = give(np.ones((64, 64), np.float32))
+    if kind == "torch":
+        return [square.t(), give(np.ones((64, 128), np.float32))[:, ::2], square[:1].expand(64, 64)]
+    if kind == "cupy":
+        import cupy
+
+        return [square.T, square[::-1], square[:, ::-1], cupy.broadcast_to(square[:1], (64, 64))]
+    return [square.T]
+
+
+@pytest.mark.parametrize("kind", ["torch", "cupy", "pycuda"])
+def test_views_that_are_not_contiguous_are_refused(matmul: Any, kind: str) -> None:
+    give, _ = PAIRS[kind]()
+    a, b = (give(np.ones((64, 64), np.float32)) for _ in range(2))
+    for view in layouts(kind):
+        with pytest.raises(ArgumentValueError, match=r"^b is not C-contiguous"):
+            matmul(a, view)
+        with pytest.raises(ArgumentValueError, match=r"^out is not C-contiguous"):
+            matmul(a, b, out=view)
+
+
+def test_views_of_numpy_are_copied(matmul: Any) -> None:
+    a, b = operands(64, 64, 64)
+    memory = np.full(64 * 64 + 2, 7, np.float32)
+    out = memory[1:-1].reshape(64, 64)
+    assert matmul(np.ascontiguousarray(a.T).T, b[::-1, ::-1], out=out) is out
+    assert_product(out, a, b[::-1, ::-1])
+    assert memory[0] == memory[-1] == 7
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("dtype", ["float64", "int32", "float16"])
+def test_another_dtype_is_refused(matmul: Any, kind: str, dtype: str) -> None:
+    give, _ = PAIRS[kind]()
+    right, wrong = (give(np.ones((64, 64), of)) for of in ("float32", dtype))
+    with pytest.raises(ArgumentTypeError, match=f"^a has dtype {dtype}, the kernel was loaded for float32"):
+        matmul(wrong, right)
+    with pytest.raises(ArgumentTypeError, match=f"^out has dtype {dtype}, it must be float32"):
+        matmul(right, right, out=wrong)
+
+
+def test_an_out_off_by_one_element(matmul: Any) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = operands(64, 64, 64)
+    memory = torch.full((64 * 64 + 2,), 7.0, device="cuda")
+    out = memory[1:-1].view(64, 64)
+    assert matmul(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda(), out=out) is out
+    assert_product(out.cpu().numpy(), a, b)
+    assert float(memory[0]) == float(memory[-1]) == 7.0
+
+
+def test_a_complex_number_at_half_its_alignment_is_refused() -> None:
+    """A load of the whole number would fault, and end the context."""
+    cupy = pytest.importorskip("cupy")
+    transpose = autotile.load("transpose", rows=4, cols=4, dtype="complex64", device="cuda")
+    whole = cupy.zeros((4, 4), cupy.complex64)
+    half = cupy.zeros(33, cupy.float32)[1:].view(cupy.complex64).reshape(4, 4)
+    assert half.data.ptr % 8 == 4
+    with pytest.raises(ArgumentValueError, match=r"^in begins inside an element"):
+        transpose(half)
+    with pytest.raises(ArgumentValueError, match=r"^out begins inside an element"):
+        transpose(whole, out=half)
+    assert np.array_equal(cupy.asnumpy(transpose(whole)), np.zeros((4, 4), np.complex64))
+
+
+def test_a_conjugated_view_of_torch_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    transpose = autotile.load("transpose", rows=4, cols=4, dtype="complex64", device="cuda")
+    numbers = torch.arange(16, device="cuda").reshape(4, 4) * (1 + 2j)
+    with pytest.raises(ArgumentTypeError, match="resolve_conj"):
+        transpose(numbers.conj())
+    assert torch.equal(transpose(numbers.conj().resolve_conj()), numbers.conj().t())
+
+
+def test_memory_in_common(matmul: Any) -> None:
+    torch = pytest.importorskip("torch")
+    memory, b = torch.ones(128, 64, device="cuda"), torch.ones(64, 64, device="cuda")
+    for out in (memory[:64], memory[1:65], memory[63:127]):
+        with pytest.raises(ArgumentValueError, match="shares memory with a"):
+            matmul(memory[:64], b, out=out)
+        with pytest.raises(ArgumentValueError, match="shares memory with b"):
+            matmul(b, memory[:64], out=out)
+    matmul(memory[:64], b, out=memory[64:])  # neighbours
+    assert bool((memory[64:] == 64).all())
+    assert bool((memory[:64] == 1).all())
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 3), (3, 0, 4), (3, 4, 0), (0, 0, 0)], ids=str)
+def test_sizes_of_zero(matmul: Any, sizes: tuple[int, int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    m, n, k = sizes
+    a, b = torch.empty(m, k, device="cuda"), torch.empty(k, n, device="cuda")
+    assert torch.equal(matmul(a, b), torch.zeros(m, n, device="cuda"))
+    assert np.array_equal(matmul(a.cpu().numpy(), b.cpu().numpy()), np.zeros((m, n), np.float32))
+
+
+def test_zeros_come_after_what_is_queued(matmul: Any) -> None:
+    """On a stream of PyTorch's, which does not wait for the default one."""
+    torch = pytest.importorskip("torch")
+    a, b = torch.empty(300, 0, device="cuda"), torch.empty(0, 300, device="cuda")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        out = torch.empty(300, 300, device="cuda")
+        torch.cuda._sleep(100_000_000)  # clock cycles: some 50 ms
+        out.fill_(5)
+        matmul(a, b, out=out)
+        after = out + 1
+    stream.synchronize()
+    assert bool((out == 0).all())
+    assert bool((after == 1).all())
+
+
+def test_an_input_that_is_not_empty_counts(row_sums: Path) -> None:
+    torch = pytest.importorskip("torch")
+    sums = autotile.load("row_sums", rows=8, cols=8, device="cuda", templates=row_sums)
+    start = torch.tensor([3.0, -1.0, 7.0], device="cuda")
+    assert torch.equal(sums(start, torch.empty(3, 0, device="cuda")), start)
+
+
+def test_more_blocks_along_y_than_cuda_launches(row_sums: Path) -> None:
+    sums = autotile.load("row_sums", rows=8, cols=8, device="cuda", templates=row_sums)
+    with pytest.raises(LaunchError, match="the grid has 70000 blocks along y; CUDA allows 1 to 65535"):
+        sums(np.zeros(70_000, np.float32), np.ones((70_000, 1), np.float32))
+    most = 65_535
+    assert np.array_equal(sums(np.ones(most, np.float32), np.ones((most, 3), np.float32)), np.full(most, 4, np.float32))
+
+
+def test_two_million_rows() -> None:
+    transpose = autotile.load("transpose", rows=64, cols=64, dtype="int8", device="cuda")
+    a = np.random.default_rng(0).integers(-128, 128, (2_000_000, 3), np.int8)
+    assert np.array_equal(transpose(a), a.T)
+
+
+def test_more_than_2_31_elements() -> None:
+    torch = pytest.importorskip("torch")
+    side, step = 50_000, 5_000
+    if torch.cuda.mem_get_info()[0] < 8e9:
+        pytest.skip("needs 8 GB of the GPU's memory")
+    transpose = autotile.load("transpose", rows=side, cols=side, dtype="int8", device="cuda")
+    a = torch.randint(-128, 128, (side, side), dtype=torch.int8, device="cuda")
+    result = transpose(a)
+    for row in range(0, side, step):
+        assert torch.equal(result[:, row : row + step], a[row : row + step].t())

@@ -129,10 +129,17 @@ def test_another_template_is_not_exact(saved: Make) -> None:
     assert [text.partition(" ")[0] for text in found.differs] == ["template"]
 
 
-def test_another_driver_is_said(saved: Make) -> None:
-    with pytest.warns(AutotileWarning, match="tuned with the driver 570"):
-        found = load(holding(saved(driver="570")))
+@pytest.mark.parametrize("part", ["driver", "compiler"])
+def test_another_driver_or_compiler_is_said_once(saved: Make, part: str) -> None:
+    """The kernel is exact all the same, and a call does not say it again."""
+    store, a, b = holding(saved(**{part: "5.70"})), np.ones((64, 40), np.float32), np.ones((40, 48), np.float32)
+    with pytest.warns(AutotileWarning, match=f"tuned with the {part} 5.70; here it is .* It still runs") as said:
+        found = load(store, strict=True)
     assert found.match == "exact"
+    assert [Path(warning.filename) for warning in said] == [Path(__file__)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array_equal(load(store, strict=True)(a, b), a @ b)
 
 
 @pytest.mark.parametrize("ours", [{"template": "0" * 16}, {"m": 128}, {}])
@@ -161,6 +168,79 @@ def test_a_configuration_that_does_not_fit_the_device_is_passed_over(saved: Make
         assert choose(kernel, big.problem, device, big.identity.template, holding(big)).match == match
 
 
+# ---- what has failed here -------------------------------------------------------------------------------------------
+
+OTHER = {"block_m": 64, "block_n": 32}
+
+
+def failing(record: Record, outcome: str = "wrong_result") -> Record:
+    return dataclasses.replace(record, outcome=outcome, measurement=None, extra=(), message="9 elements are wrong")
+
+
+def with_trials(store: MemoryStore, *trials: Record) -> MemoryStore:
+    store.extend(trials)
+    return store
+
+
+@pytest.mark.parametrize("outcome", ["wrong_result", "launch_error", "compile_error", "implausible", "timeout"])
+def test_what_failed_on_this_problem_is_passed_over(saved: Make, outcome: str) -> None:
+    """Though it is the best of a near one, or of the architecture."""
+    near, next_best = saved(m=128), saved(m=4096, parameters=OTHER)
+    store = holding(near, next_best)
+    assert quietly(store).record == near
+    assert quietly(with_trials(store, failing(saved(), outcome))).record == next_best
+    elsewhere = holding(saved(device="emulated NVIDIA GH200"))
+    assert quietly(elsewhere).match == "same_arch"
+    assert quietly(with_trials(elsewhere, failing(saved(), outcome))).match == "default"
+
+
+@pytest.mark.parametrize(
+    "other", [{"m": 65}, {"device": "emulated NVIDIA GH200"}, {"template": "0" * 16}, {"parameters": OTHER}]
+)
+def test_what_failed_elsewhere_says_nothing(saved: Make, other: dict[str, Any]) -> None:
+    """On another problem or device, in another text, or with other parameters."""
+    near = saved(m=128)
+    assert quietly(with_trials(holding(near), failing(saved(**other)))).record == near
+
+
+def test_a_later_success_clears_all_but_a_wrong_result(saved: Make) -> None:
+    near, right = saved(m=128), dataclasses.replace(saved(), extra=())
+    for outcome, match in (("launch_error", "near_problem"), ("wrong_result", "default")):
+        assert quietly(with_trials(holding(near), failing(saved(), outcome), right)).match == match
+    for trials in ((right, failing(right)), (failing(right), failing(right, "launch_error"), right)):
+        assert quietly(with_trials(holding(near), *trials)).match == "default"
+
+
+def test_a_default_that_failed_is_refused(saved: Make) -> None:
+    failed = failing(saved(parameters={}))
+    with pytest.raises(
+        NotTuned, match=r"the default configuration has failed there \(wrong_result: 9 elements are wrong"
+    ):
+        load(with_trials(MemoryStore(), failed))
+    assert quietly(with_trials(holding(saved(m=128)), failed)).match == "near_problem"
+
+
+def test_an_exact_match_reads_no_trials(saved: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be a hundred thousand, and the best is proven."""
+    monkeypatch.setattr(MemoryStore, "records", lambda *given: pytest.fail("read"))
+    assert load(holding(saved())).match == "exact"
+
+
+def test_a_fallback_reads_the_trials_of_the_problem_alone(saved: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(MemoryStore, "records", lambda store, *given: asked.append(given) or [])
+    quietly(holding(saved(m=128)))
+    assert asked == [("matmul", saved().problem, EMULATED)]
+
+
+def test_what_is_not_proven_is_not_served(saved: Make) -> None:
+    """A run that was killed before its finals, or a hand-made file."""
+    unproven = [dataclasses.replace(saved(m=m), extra=extra) for m, extra in ((64, ()), (128, (("proven", "no"),)))]
+    assert quietly(holding(*unproven)).match == "default"
+    with pytest.raises(NotTuned, match="nothing is saved"):
+        load(holding(*unproven), strict=True)
+
+
 @pytest.mark.parametrize("asked", ["float64", "float16"])
 def test_another_dtype_is_not_reused(saved: Make, asked: str) -> None:
     found = quietly(holding(saved(dtype="float32")), dtype=asked)
@@ -184,11 +264,6 @@ def test_a_value_that_the_kernel_no_longer_has_is_passed_over(saved: Make) -> No
     renamed = {**dict(record.configuration), "staging": "shared"}
     old = dataclasses.replace(record, configuration=Configuration.of(renamed))
     assert quietly(holding(old)).match == "default"
-
-
-def test_another_compiler_is_said(saved: Make) -> None:
-    with pytest.warns(AutotileWarning, match="compiler"):
-        load(holding(saved(compiler="g++ 0.1")), strict=False)
 
 
 @pytest.mark.parametrize(

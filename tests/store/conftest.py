@@ -36,7 +36,7 @@ def record_with(
     """The example with some fields changed; fields of the identity by their own names."""
     identity = {
         name: changes.pop(name)
-        for name in ("arch", "driver", "compiler", "template", "schema", "estimated")
+        for name in ("arch", "driver", "compiler", "template", "schema", "estimated", "flags")
         if name in changes
     }
     if device is not None:

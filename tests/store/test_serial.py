@@ -32,7 +32,7 @@ records = st.builds(
     Record,
     problem=st.builds(Problem, text, pairs(integer), text),
     configuration=st.builds(Configuration, pairs(st.booleans() | integer | text)),
-    identity=st.builds(Identity, text, text, text, text, text, integer, st.booleans()),
+    identity=st.builds(Identity, text, text, text, text, text, integer, st.booleans(), text),
     outcome=text,
     message=text,
     measurement=st.none() | st.builds(Measurement, number, number, number, integer, st.booleans(), st.booleans()),

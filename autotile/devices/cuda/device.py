@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,16 +16,20 @@ import numpy as np
 from autotile.assets import DATA_DIR
 from autotile.devices.base import Array, Workload
 from autotile.devices.cuda import driver as cuda
+from autotile.devices.cuda.clocks import ClockMeter
 from autotile.devices.cuda.info import read_info
 from autotile.devices.cuda.program import CudaProgram
 from autotile.devices.cuda.stage import CudaStage
-from autotile.devices.info import DeviceInfo
-from autotile.errors import DeviceNotFound, LaunchError
+from autotile.devices.info import Clocks, DeviceInfo
+from autotile.errors import ArgumentTypeError, DeviceNotFound, LaunchError
 from autotile.types import Binary, Launch, Source, Target
 
 LOADED_PROGRAMS = 64
 """Most programs that the device itself keeps loaded. Beyond it the one that was asked for longest ago goes, unless
 somebody still holds it."""
+
+LAUNCH_LIMIT_S = 10.0
+"""Longest that a launch may take by default. A kernel that needs longer is rare, and slow."""
 
 _open: dict[int, CudaDevice] = {}
 _open_lock = threading.Lock()
@@ -58,16 +64,45 @@ class CudaDevice:
         self._driver = driver
         device = driver.Device(index)
         self._info = read_info(driver, device)
-        self._context = device.retain_primary_context()
-        # The context stays with the process. Releasing it at exit would be pycuda's way to abort: by then PyTorch may
-        # still use it, and objects that hold memory in it may not have been freed.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._context))
-        self._handle = int(self._context.handle)
+        self._meter = ClockMeter(device.pci_bus_id())
         self._programs: OrderedDict[tuple[str, str], CudaProgram] = OrderedDict()
+        self._loading = threading.Lock()
+
+    @cached_property
+    def _context(self) -> Any:
+        """Made when first needed: a process that leaves the measuring to another takes no memory on the GPU.
+
+        It stays with the process. Releasing it at exit would be pycuda's way to abort: by then PyTorch may still use
+        it, and objects that hold memory in it may not have been freed.
+        """
+        with _open_lock:  # a thread that waited for another here finds the same primary context
+            try:
+                context = self._driver.Device(self.index).retain_primary_context()
+            except self._driver.Error as error:
+                raise DeviceNotFound(
+                    f"cuda:{self.index} ({self._info.name}) cannot be used: {error}. `nvidia-smi` lists its users"
+                ) from error
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
+        return context
+
+    @cached_property
+    def _handle(self) -> int:
+        return int(self._context.handle)
 
     @property
     def info(self) -> DeviceInfo:
         return self._info
+
+    @property
+    def reopen(self) -> Callable[[], CudaDevice]:
+        return partial(open_cuda, self.index)
+
+    @property
+    def launch_limit_s(self) -> float:
+        return LAUNCH_LIMIT_S
+
+    def clocks(self) -> Clocks | None:
+        return self._meter.read()
 
     @property
     def target(self) -> Target:
@@ -85,11 +120,12 @@ class CudaDevice:
                 f"({self._info.arch}); build it for this device"
             )
         key = (binary.digest, binary.entry)
-        if key in self._programs:
-            self._programs.move_to_end(key)
-            return self._programs[key]
+        with self._loading:
+            if key in self._programs:
+                self._programs.move_to_end(key)
+                return self._programs[key]
         image = binary.path.read_bytes()
-        with self.active():
+        with self._loading, self.active():
             module = self._driver.module_from_buffer(image)
             program = CudaProgram(self._driver, module, binary.entry, image, self._info)
             self._programs[key] = program
@@ -106,15 +142,17 @@ class CudaDevice:
 
         Arguments are ints (sizes), `Pointer`s, or arrays on the device (pycuda, PyTorch, CuPy). `stream` is a pycuda
         stream, a handle (int), or another library's stream; None is the default stream. Returns before the kernel ends.
-        Raises LaunchError.
+        Raises LaunchError, and ArgumentTypeError for what is no stream.
         """
+        cuda.check_not_forked()  # a child inherits its parent's idea of the current context, so ask first
         if self.poisoned is not None:
             self._refuse()
         handle = foreign_stream(stream)
         entered = cuda.current_context() != self._handle
         if entered:
-            cuda.check_not_forked()
-            cuda.libcuda().cuCtxPushCurrent_v2(self._handle)
+            status = cuda.libcuda().cuCtxPushCurrent_v2(self._handle)
+            if status != 0:  # nothing was pushed, so nothing may be popped: it would be the caller's
+                raise LaunchError(f"{self._info.name}: its context cannot be used: {cuda.error_words(status)}")
         try:
             if handle:
                 program.launch_foreign(launch, arguments, handle)
@@ -125,6 +163,10 @@ class CudaDevice:
         finally:
             if entered:
                 cuda.libcuda().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def owns(self, address: int) -> bool:
+        """False for memory that was allocated in another context than this device's, where kernels cannot reach it."""
+        return cuda.context_of(address) in (None, self._handle)
 
     def upload(self, array: Array) -> Any:
         """A pycuda allocation that holds the array's bytes in C order (one byte at least, to have an address)."""
@@ -197,7 +239,10 @@ class CudaDevice:
 
 
 def foreign_stream(stream: Any) -> int | None:
-    """Handle of a stream of another library: an int, or PyTorch's, CuPy's or CUDA Python's. None for pycuda's."""
+    """Handle of a stream of another library: an int, or PyTorch's, CuPy's or CUDA Python's. None for pycuda's.
+
+    Raises ArgumentTypeError for anything else: a handle that is none ends the process.
+    """
     if stream is None or type(stream).__module__.startswith("pycuda"):
         return None
     for name in ("cuda_stream", "ptr", "handle"):
@@ -205,7 +250,15 @@ def foreign_stream(stream: Any) -> int | None:
             return int(getattr(stream, name))
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1])
-    return int(stream)
+    try:
+        if isinstance(stream, bool):
+            raise TypeError
+        return operator.index(stream)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"stream is a {type(stream).__module__}.{type(stream).__qualname__}; give a stream of PyTorch, CuPy or "
+            "pycuda, or a stream's handle (int)"
+        ) from None
 
 
 def as_bytes(array: Array) -> Array:

@@ -11,6 +11,8 @@ from typing import Any
 
 from autotile.errors import DeviceNotFound
 
+_CU_POINTER_ATTRIBUTE_CONTEXT = 1
+
 _initialised_in: int | None = None
 """Process in which cuInit was called. CUDA does not survive a fork: a child must not use it."""
 
@@ -30,7 +32,8 @@ def load_driver() -> Any:
         except driver.Error as error:
             raise DeviceNotFound(
                 f"CUDA cannot be initialised: {error}. Check that `nvidia-smi` lists a GPU and that its driver is at "
-                "least as new as the CUDA version that pycuda was built with"
+                "least as new as the CUDA version that pycuda was built with; in a process forked from one that uses "
+                'CUDA it never can: start processes with "spawn"'
             ) from error
         _initialised_in = os.getpid()
     return driver
@@ -102,6 +105,7 @@ def libcuda() -> ctypes.CDLL:
     for name in ("cuCtxSetCurrent", "cuCtxPushCurrent_v2"):
         getattr(library, name).argtypes = [ctypes.c_void_p]
     library.cuCtxPopCurrent_v2.argtypes = [ctypes.POINTER(ctypes.c_void_p)]
+    library.cuPointerGetAttribute.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
     library.cuModuleLoadData.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p]
     library.cuModuleUnload.argtypes = [ctypes.c_void_p]
     library.cuModuleGetFunction.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_char_p]
@@ -123,6 +127,13 @@ def current_context() -> int | None:
     handle = ctypes.c_void_p()
     libcuda().cuCtxGetCurrent(ctypes.byref(handle))
     return handle.value
+
+
+def context_of(address: int) -> int | None:
+    """Handle of the context in which memory was allocated; None where CUDA does not say (memory of a pool, say)."""
+    handle = ctypes.c_void_p()
+    status = libcuda().cuPointerGetAttribute(ctypes.byref(handle), _CU_POINTER_ATTRIBUTE_CONTEXT, address)
+    return handle.value if status == 0 else None
 
 
 def driver_version(driver: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class CudaProgram:
         """Dynamic shared memory that was opted in so far; 0 when never."""
         self._format: tuple[type, ...] | None = None
         self._checked: Launch | None = None
+        self._lock = threading.Lock()
         self._foreign: _ForeignFunction | None = None
 
     def launch(self, launch: Launch, arguments: Sequence[Any], stream: Any = None) -> None:
@@ -60,9 +62,11 @@ class CudaProgram:
         the driver's library.
         """
         values = self._prepare(launch, arguments)
-        if self._foreign is None:
-            self._foreign = _ForeignFunction(self._image, self.entry)
-        self._foreign.launch(launch, values, self.opted_in_bytes, stream)
+        with self._lock:
+            if self._foreign is None:
+                self._foreign = _ForeignFunction(self._image, self.entry)
+            self._foreign.opt_in(self.opted_in_bytes)
+        self._foreign.launch(launch, values, stream)
 
     def launch_raw(
         self,
@@ -132,11 +136,13 @@ class CudaProgram:
                 f"needs {total} bytes of shared memory ({self.static_shared_bytes or 0} static + {launch.shared_bytes} "
                 f"dynamic); a block on {self._info.name} gets {self._info.shared_bytes_optin}"
             )
-        if total <= STATIC_SHARED_LIMIT_BYTES or launch.shared_bytes <= self.opted_in_bytes:
+        if total <= STATIC_SHARED_LIMIT_BYTES:
             return
-        attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-        self._function.set_attribute(attribute, launch.shared_bytes)
-        self.opted_in_bytes = launch.shared_bytes
+        with self._lock:  # or the smaller of two threads' wants could come last
+            if launch.shared_bytes > self.opted_in_bytes:
+                attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+                self._function.set_attribute(attribute, launch.shared_bytes)
+                self.opted_in_bytes = launch.shared_bytes
 
 
 class _ForeignFunction:
@@ -151,11 +157,13 @@ class _ForeignFunction:
         weakref.finalize(self, _unload, context, self._module).atexit = False
         self._call("cuModuleGetFunction", ctypes.byref(self._function), self._module, entry.encode())
 
-    def launch(self, launch: Launch, values: Sequence[Any], opted_in_bytes: int, stream: int) -> None:
-        if opted_in_bytes > self._opted_in_bytes:
+    def opt_in(self, shared_bytes: int) -> None:
+        if shared_bytes > self._opted_in_bytes:
             attribute = _CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._call("cuFuncSetAttribute", self._function, attribute, opted_in_bytes)
-            self._opted_in_bytes = opted_in_bytes
+            self._call("cuFuncSetAttribute", self._function, attribute, shared_bytes)
+            self._opted_in_bytes = shared_bytes
+
+    def launch(self, launch: Launch, values: Sequence[Any], stream: int) -> None:
         boxes = [
             ctypes.c_void_p(value.address) if isinstance(value, _Address) else ctypes.c_int32(value) for value in values
         ]

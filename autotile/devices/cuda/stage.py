@@ -40,7 +40,7 @@ class CudaStage:
         self._memory: list[Any] = []
         self._sets: list[dict[str, int]] = []
         self._expected: dict[str, tuple[int, int]] = {}
-        self._flush = self._flush_bytes = self._outcome = 0
+        self._flush = self._flush_bytes = self._outcome = self._timed_sets = 0
         self._events: list[Any] = []
         self._stream: Any = None
 
@@ -91,6 +91,9 @@ class CudaStage:
             while len(self._events) < 2 * runs:
                 self._events.append(driver.Event())
             arguments = [self._arguments(number) for number in range(len(self._sets))]
+            self._timed_sets = min(runs, len(arguments))
+            for number in range(self._timed_sets):
+                self._poison(number, POISON[0])
             for run in range(runs):
                 begin, end = self._events[2 * run : 2 * run + 2]
                 driver.memset_d8_async(self._flush, run % 256, self._flush_bytes, self._stream)
@@ -100,13 +103,23 @@ class CudaStage:
             self._stream.synchronize()
             return tuple(float(self._events[2 * run + 1].time_since(self._events[2 * run])) for run in range(runs))
 
+    def check_timed(self) -> Check:
+        """Compares what each set of the last `times_ms` holds now: a kernel may be right alone and wrong in a row."""
+        worst = 0.0
+        with self._device.active():
+            for number in range(self._timed_sets):
+                for name in self._workload.outputs:
+                    found = self._compare(name, POISON[0], number)
+                    if not found.ok:
+                        self._fill()
+                        return found
+                    worst = max(worst, found.max_error)
+        return Check(worst, 0)
+
     def output(self, name: str) -> Array:
         """What the last check left in an output, on the host."""
-        shape, dtype = self._workload.outputs[name]
-        result = np.empty(shape, dtype)
         with self._device.active():
-            self._download(self._sets[0][name], result)
-        return result
+            return self._host_output(name, 0)
 
     def _allocate(self) -> None:
         driver, info = self._driver, self._device.info
@@ -181,10 +194,7 @@ class CudaStage:
 
     def _check_once(self, program: CudaProgram, launch: Launch, poison: int) -> Check:
         sizes = self._sizes()
-        for name in self._workload.outputs:
-            self._driver.memset_d8_async(
-                self._sets[0][name] - GUARD_BYTES, poison, sizes[name] + 2 * GUARD_BYTES, self._stream
-            )
+        self._poison(0, poison)
         program.launch(launch, self._arguments(0), self._stream)
         self._stream.synchronize()
         worst = 0.0
@@ -198,20 +208,28 @@ class CudaStage:
                 return Check(worst, 0, outside)
         return Check(worst, 0)
 
-    def _compare(self, name: str, poison: int) -> Check:
+    def _poison(self, number: int, poison: int) -> None:
+        """Fills the outputs of a set, and the guards around them."""
+        sizes = self._sizes()
+        for name in self._workload.outputs:
+            self._driver.memset_d8_async(
+                self._sets[number][name] - GUARD_BYTES, poison, sizes[name] + 2 * GUARD_BYTES, self._stream
+            )
+
+    def _compare(self, name: str, poison: int, number: int = 0) -> Check:
         shape, dtype = self._workload.outputs[name]
         size = int(np.prod(shape, dtype=np.int64))
         bound = self._workload.bound[name]
         kind = EXACT + dtype.itemsize if _is_exact(bound) else FLOAT_TYPES.get(dtype.name, 0)
         if self._comparer is None or kind == 0:
-            return compare(self._host_output(name), self._workload.reference[name], bound)
+            return compare(self._host_output(name, number), self._workload.reference[name], bound)
         scalar = 0.0 if isinstance(bound, np.ndarray) and bound.ndim else float(bound)
-        wrong, first, worst = self._run_comparer(self._sets[0][name], self._expected[name], scalar, size, kind)
+        wrong, first, worst = self._run_comparer(self._sets[number][name], self._expected[name], scalar, size, kind)
         if not wrong:
             return Check(worst, 0)
         index = tuple(int(i) for i in np.unravel_index(first, shape))
         got = np.empty(1, dtype)
-        self._download(self._sets[0][name] + first * dtype.itemsize, got)
+        self._download(self._sets[number][name] + first * dtype.itemsize, got)
         unwritten = " (never written)" if got.tobytes() == bytes([poison]) * dtype.itemsize else ""
         return Check(
             worst,
@@ -260,10 +278,10 @@ class CudaStage:
                 return name
         return ""
 
-    def _host_output(self, name: str) -> Array:
+    def _host_output(self, name: str, number: int) -> Array:
         shape, dtype = self._workload.outputs[name]
         result = np.empty(shape, dtype)
-        self._download(self._sets[0][name], result)
+        self._download(self._sets[number][name], result)
         return result
 
     def _upload(self, address: int, array: Array) -> None:

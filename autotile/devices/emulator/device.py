@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -32,9 +34,23 @@ class EmulatorDevice:
         self.info: DeviceInfo = replace(
             modelled, name=f"emulated {modelled.name}", kind="emulator", driver="none", estimated=True
         )
+        self.reopen: Callable[[], EmulatorDevice] | None = partial(EmulatorDevice, gpu)
         self.target = Target("host", platform.machine())
         self.comparer: Source | None = None
         self.poisoned: str | None = None
+        self.launch_limit_s = 3 * LAUNCH_LIMIT_S
+        """A step of a check is two launches, each of which ends by itself at its limit, with words of its own."""
+
+    def like(self, info: DeviceInfo) -> EmulatorDevice:
+        """The same with the limits of another GPU, such as one that is there; it cannot be opened elsewhere."""
+        other = copy(self)
+        other.info = replace(info, name=f"emulated {info.name}", kind="emulator", driver="none", estimated=True)
+        other.reopen = None
+        return other
+
+    def clocks(self) -> None:
+        """It has none."""
+        return
 
     def load(self, binary: Binary) -> EmulatedProgram:
         """Raises LaunchError for a binary that was not built for this CPU."""
@@ -106,6 +122,10 @@ class EmulatedStage:
         if check.ok:  # the other order of threads, on another poison: a race or an unwritten element shows
             check = self._judge(self._run(program, launch, "check", poison=0xA5, order="backward"))
         return check, counters
+
+    def check_timed(self) -> Check:
+        """Nothing was launched to be timed that was not checked."""
+        return Check(0.0, 0)
 
     def times_ms(self, program: Any, launch: Launch, runs: int) -> tuple[float, ...]:
         """The same estimate `runs` times over, for this very workload."""

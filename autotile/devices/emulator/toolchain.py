@@ -28,7 +28,7 @@ from autotile.errors import CompileError, LaunchError, ToolchainMissing
 HOST_FOLDER = Path(__file__).parent / "host"
 SOURCE_NAME = "kernel.cu"
 RUNTIME_TIMEOUT_S = 120.0
-_ASK_TIMEOUT_S = 20.0
+ASK_LIMIT_S = 15.0
 
 Runner: TypeAlias = "Callable[[Sequence[str], str, float], tuple[int, str]]"
 """Runs a command on an input for so many seconds at most: its status and messages. Raises TimeoutError and OSError."""
@@ -73,40 +73,63 @@ class HostBuild:
     traced: bool
 
 
-def find_host_compiler() -> HostToolchain:
-    """The compiler of AUTOTILE_CXX, else of CXX, else g++, clang++ or c++. Raises ToolchainMissing."""
+def run_alone(command: Sequence[str], text: str, timeout_s: float) -> tuple[int, str]:
+    """The runner of a build that nobody else may stop."""
+    # A session of its own, because the driver's children hold the pipe open after the driver has been killed.
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
+        errors="replace", start_new_session=True, env={**os.environ, "LC_ALL": "C"},
+    )  # fmt: skip
+    try:
+        said, _ = process.communicate(text, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError from error
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may have ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
+        with process:  # reaps it and closes its pipes
+            pass
+    return process.returncode, said
+
+
+def find_host_compiler(runner: Runner = run_alone, limit_s: float = ASK_LIMIT_S) -> HostToolchain:
+    """The compiler of AUTOTILE_CXX, else of CXX, else g++, clang++ or c++.
+
+    `runner` runs each of them, to ask for its version, for `limit_s` seconds at most. Raises ToolchainMissing.
+    """
     named = os.environ.get("AUTOTILE_CXX")
-    if named:
-        found = _ask_version(named)
-        if found is None:
-            raise ToolchainMissing(
-                f"AUTOTILE_CXX names {named!r}, which does not run as a C++ compiler. Correct or unset it."
-            )
-        return found
+    faults = []
     # CXX may hold what only make understands, such as "ccache g++": then it is passed over.
-    for command in filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")):
-        found = _ask_version(command)
-        if found is not None:
+    for command in [named] if named else filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")):
+        found = _ask_version(command, runner, limit_s)
+        if isinstance(found, HostToolchain):
             return found
+        faults.append(f"{command!r}, which {found}")
+    if named:
+        raise ToolchainMissing(f"AUTOTILE_CXX names {faults[0]}. Name a C++ compiler, or unset it.")
     install = "xcode-select --install" if sys.platform == "darwin" else "apt install g++ (or dnf install gcc-c++)"
     raise ToolchainMissing(
-        "the emulator compiles kernels for this machine's CPU and found no C++ compiler (g++, clang++ or c++). "
-        f"Install one: {install}; or name it in AUTOTILE_CXX."
+        "the emulator compiles kernels for this machine's CPU and found no C++ compiler; it tried "
+        f"{'; '.join(faults)}. Install one: {install}; or name it in AUTOTILE_CXX."
     )
 
 
-def _ask_version(command: str) -> HostToolchain | None:
+def _ask_version(command: str, runner: Runner, limit_s: float) -> HostToolchain | str:
+    """The compiler, or what is wrong with it."""
     path = shutil.which(command)
     if path is None:
-        return None
+        return "cannot be run as a program" if os.path.exists(command) else "is not there, or not on the PATH"
     try:
-        answer = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
-            timeout=_ASK_TIMEOUT_S, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return HostToolchain(path, answer.stdout.partition("\n")[0].strip())
+        status, said = runner([path, "--version"], "", limit_s)
+    except TimeoutError:
+        return f"did not answer `{path} --version` within {limit_s:g} s and was stopped"
+    except OSError as error:
+        return f"cannot be run: {error}"
+    lines = said.strip().splitlines()
+    if status != 0 or not lines:
+        return f"answered `{path} --version` with status {status} and {_first_line(said)!r}"
+    numbered = [line for line in lines if re.search(r"\d\.\d", line)]  # unlike a wrapper's warning before it
+    return HostToolchain(path, [*numbered, *lines][0].strip())
 
 
 @functools.lru_cache(maxsize=1)
@@ -183,27 +206,6 @@ def flags_identity(toolchain: HostToolchain) -> str:
     """Names compiler, flags and the emulator's own files: what a cached build depends on besides its source."""
     # The version tells as well whether variables are filled; starting the compiler to ask is left to the builds.
     return f"{toolchain.version_text}; {' '.join(_kernel_flags(toolchain, True, True))}; host {_host_hash()}"
-
-
-def run_alone(command: Sequence[str], text: str, timeout_s: float) -> tuple[int, str]:
-    """The runner of a build that nobody else may stop."""
-    # A session of its own, because the driver's children hold the pipe open after the driver has been killed.
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8",
-        errors="replace", start_new_session=True, env={**os.environ, "LC_ALL": "C"},
-    )  # fmt: skip
-    try:
-        _, errors = process.communicate(text, timeout=timeout_s)
-    except BaseException as error:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may have ended by itself
-                os.killpg(process.pid, signal.SIGKILL)
-        with process:  # reaps it and closes its pipes
-            pass
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise TimeoutError from error
-        raise
-    return process.returncode, errors
 
 
 def _runtime_folder(toolchain: HostToolchain, cache_dir: Path, runner: Runner) -> Path:
@@ -342,7 +344,7 @@ def compile_host(
     refuse_unsupported(source_text)
     runtime = _runtime_folder(toolchain, cache_dir, runner)
     started = time.perf_counter()
-    flags = _kernel_flags(toolchain, traced, _fills_variables(toolchain, runner, min(timeout_s, _ASK_TIMEOUT_S)))
+    flags = _kernel_flags(toolchain, traced, _fills_variables(toolchain, runner, min(timeout_s, ASK_LIMIT_S)))
     out_path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=out_path.parent, prefix=f".{out_path.name}.")
     os.close(descriptor)
@@ -358,11 +360,11 @@ def compile_host(
         link = _link_flags(runtime, bound.dynamic_arrays, Path(temporary))
         try:
             return runner([toolchain.path, *flags, *include, *link], unit, timeout_s)
-        except TimeoutError:
+        except TimeoutError as error:
             raise CompileError(
                 f"the C++ compiler did not finish within {timeout_s:g} s and was stopped. "
                 "Unroll less, or allow more time for a build."
-            ) from None
+            ) from error
         except OSError as error:
             raise ToolchainMissing(f"{toolchain.path} cannot be run: {error}") from error
 

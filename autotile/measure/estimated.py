@@ -1,0 +1,108 @@
+"""Sessions on the emulator: small problems that have the real one's traits, and an estimate for the real one.
+
+It is far too slow for the real problem. So a variant proves itself on a block of interior and on one that is all edges,
+with every access watched, and its time is the emulator's estimate.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from autotile.devices.emulator.device import EmulatorDevice
+from autotile.errors import UnsupportedByEmulator
+from autotile.kernels import Kernel
+from autotile.measure.limits import Watch, unwatched
+from autotile.measure.session import Contestant, Trial
+from autotile.measure.variant import Variant, make_variant, require_right
+from autotile.measure.workload import make_workload
+from autotile.types import Binary, Measurement, Problem
+
+TIME_SEED = 0
+
+MOST_EMULATED_BYTES = 64 << 20
+"""Largest problem that the emulator runs in full."""
+
+
+class EstimatedSession:
+    """Implements Session."""
+
+    def __init__(self, device: EmulatorDevice, kernel: Kernel, problem: Problem, watch: Watch = unwatched) -> None:
+        self._device, self._kernel, self._problem, self._watch = device, kernel, problem, watch
+
+    def __enter__(self) -> EstimatedSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def trial(self, variant: Variant, binary: Binary, best_ms: float = math.inf) -> Trial:
+        begun = time.perf_counter()
+        program = self._device.load(binary)
+        inner, edge = self._small_problems(variant)
+        self._watch("tracing", 1)
+        with self._device.stage(make_workload(self._kernel, inner.problem, TIME_SEED)) as stage:
+            check, counters = stage.trace(program, inner.launch)
+        require_right(check, f"on {inner.problem.label}: ")
+        worst = check.max_error
+        if edge is not None:
+            self._watch("checking", 1)
+            with self._device.stage(make_workload(self._kernel, edge.problem, TIME_SEED)) as stage:
+                check = stage.check(program, edge.launch)
+            require_right(check, f"on {edge.problem.label}: ")
+            worst = max(worst, check.max_error)
+        self._watch("estimating", 0)
+        measured = time.perf_counter()
+        measurement = self._device.estimate(
+            counters,
+            launch=variant.launch,
+            flops=self._kernel.flops_of(self._problem),
+            moved_bytes=self._kernel.bytes_of(self._problem),
+            traced_flops=self._kernel.flops_of(inner.problem),
+            traced_bytes=self._kernel.bytes_of(inner.problem),
+            dtype=self._problem.dtype,
+            static_shared_bytes=binary.static_shared_bytes or 0,
+        )
+        counted = tuple((name, f"{value:.4g}") for name, value in counters.per_request.items())
+        return Trial(measurement, worst, measured - begun, time.perf_counter() - measured, counted)
+
+    def _small_problems(self, variant: Variant) -> tuple[Variant, Variant | None]:
+        """The problem to trace, and one whose tiles are cut on every side, both with this variant's very text.
+
+        Traits may forbid the sizes that come to mind first, so sides grow until the text is the same. Where no small
+        problem has it, the variant's own is traced, and has to be small enough.
+        """
+        base = self._kernel.trace_problem(self._problem, variant.configuration)
+        names = list(self._kernel.dimensions)
+        whole: list[dict[str, int]] = [{}, *({name: 1} for name in reversed(names)), dict.fromkeys(names, 1)]
+        cut = [{name: odd * (2 * i + 1) for i, name in enumerate(names)} for odd in (1, 3, 2, 4, 8, 16, 32)]
+        inner = self._first_like(variant, base, whole) or self._small_enough(variant)
+        return inner, self._first_like(variant, base, cut)
+
+    def _small_enough(self, variant: Variant) -> Variant:
+        if self._kernel.bytes_of(variant.problem) > MOST_EMULATED_BYTES:
+            raise UnsupportedByEmulator(
+                f"no small problem has the traits {dict(variant.source.traits)} of {variant.problem.label}, and that "
+                "one is too large to emulate; give the kernel trace_sizes that keep them"
+            )
+        return variant
+
+    def _first_like(self, variant: Variant, base: Problem, growths: Sequence[Mapping[str, int]]) -> Variant | None:
+        for growth in growths:
+            problem = base.with_sizes(**{name: base[name] + more for name, more in growth.items()})
+            small = make_variant(self._kernel, problem, variant.configuration)
+            if small.source.text == variant.source.text:
+                return small
+        return None
+
+    def finals(self, contestants: Sequence[Contestant]) -> list[Measurement]:
+        """The estimates as they are: they do not change when they are asked for again."""
+        return [contestant.measurement for contestant in contestants]
+
+    def recheck(self, variant: Variant, binary: Binary, runs: int) -> float:
+        """The trial has traced it in both orders of the threads; the emulator repeats itself, so that says it all."""
+        return 0.0

@@ -1,0 +1,31 @@
+"""Whether two times differ, or only their samples do."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from autotile.types import Measurement
+
+Verdict = Literal["same", "faster", "slower"]
+
+LEAST_DIFFERENCE = 0.005
+"""Medians that are closer than this share of the smaller are the same whatever their spread: event timers tick every
+half a microsecond (CUDA Runtime API, cudaEventElapsedTime), and a kernel's place in memory moves it by as much."""
+
+STANDARD_ERRORS = 3.0
+
+
+def verdict(mine: Measurement, other: Measurement) -> Verdict:
+    """`faster` or `slower` (mine than the other) where the medians differ by more than their noise, else `same`."""
+    difference = mine.time_ms - other.time_ms
+    noise = STANDARD_ERRORS * math.hypot(median_error_ms(mine), median_error_ms(other))
+    if abs(difference) <= max(noise, LEAST_DIFFERENCE * min(mine.time_ms, other.time_ms)):
+        return "same"
+    return "faster" if difference < 0 else "slower"
+
+
+def median_error_ms(measurement: Measurement) -> float:
+    """Standard error of a median: 1.2533 σ / √n for a normal sample (Kenney and Keeping, Mathematics of Statistics,
+    part 1, §12.5), with σ from the interquartile range, which is 1.349 σ."""
+    return 1.2533 * measurement.spread_ms / 1.349 / math.sqrt(max(1, measurement.runs))

@@ -1,0 +1,286 @@
+"""A bench in a process of its own, which is started again when a variant has ended it.
+
+    this process                                   the measuring process (worker.py)
+    RemoteBench.trial(variant) ── request ──────►  LocalBench.trial(variant)
+                               ◄── "checking" ───  before each step that launches
+                               ◄── answer ───────  the result, or the error to raise
+
+A step that takes longer than its launches may, a trial that takes longer than a trial may, a process that dies: each
+ends the process, and is a VariantError here. The next request finds a fresh one, with a clean context on the device and
+the problem's data on it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from autotile.devices.base import Device
+from autotile.errors import Crashed, EnvironmentalError, TimedOut, VariantError
+from autotile.kernels import Kernel
+from autotile.measure.limits import BEGIN_LIMIT_S, Limits
+from autotile.measure.session import Contestant, Trial
+from autotile.measure.variant import Proof, Variant
+from autotile.measure.worker import CLOSE
+from autotile.types import Binary, Measurement, Problem
+
+START = "import sys; sys.path[:] = {path!r}; from autotile.measure.worker import main; main({descriptor}, {scratch!r})"
+"""The measuring process imports from where this one does, and from nowhere else (not from the current folder)."""
+
+MOST_LOST_STARTS = 3
+"""Times in a row that a process may be lost before it is ready; then the device itself is at fault."""
+
+CLOSE_S = 5.0
+"""How long a process that was asked to end may take; then it is killed."""
+
+
+class RemoteBench:
+    """Implements Bench. `opener` opens the device over there; `command` goes before the process's command line.
+
+    The process is started at once, beside whatever this one does until it needs an answer.
+    """
+
+    def __init__(self, opener: Callable[[], Device], limits: Limits, command: Sequence[str] = ()) -> None:
+        self.lost: str | None = None
+        self._opener, self._limits, self._command = opener, limits, tuple(command)
+        self._scratch = Path(tempfile.mkdtemp(prefix="autotile-data-"))
+        self._problem: tuple[Kernel, Problem, Binary | None] | None = None
+        self._ready = False
+        self._lost_starts = 0
+        self._process: _Process | None = None
+        self._started()
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the measuring process; None between two of them."""
+        return None if self._process is None else self._process.id
+
+    def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
+        """Raises EnvironmentalError when no measuring process can be made ready (see `lost`)."""
+        self._problem, self._ready = (kernel, problem, comparer), False
+        self._prepared()
+
+    def trial(self, variant: Variant, binary: Binary, best_ms: float = math.inf) -> Trial:
+        trial: Trial = self._ask("trial", variant, binary, best_ms)
+        return trial
+
+    def finals(self, contestants: Sequence[Contestant]) -> list[Measurement]:
+        measurements: list[Measurement] = self._ask("finals", list(contestants), parts=len(contestants))
+        return measurements
+
+    def recheck(self, variant: Variant, binary: Binary, runs: int) -> float:
+        return float(self._ask("recheck", variant, binary, runs))
+
+    def prove(self, proof: Proof, binary: Binary, comparer: Binary | None, runs: int) -> float:
+        return float(self._ask("prove", proof, binary, comparer, runs, parts=len(proof.inputs)))
+
+    def end(self) -> None:
+        self._problem = None
+        if self._ready and self._process is not None:
+            self._ask("end")
+        self._ready = False
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def __enter__(self) -> RemoteBench:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- asking --------------------------------------------------------------------------------------------------
+
+    def _ask(self, name: str, *arguments: Any, parts: int = 1) -> Any:
+        """One request, of so many parts that may each take as long as a trial."""
+        process = self._prepared()
+        with self._dropping():
+            return process.ask(name, arguments, self._limits.launch_s, parts * self._limits.trial_s)
+
+    def _prepared(self) -> _Process:
+        """A process with the device open and the problem's data on it.
+
+        Raises EnvironmentalError when there is none to be had.
+        """
+        while not self._ready or self._process is None:
+            process = self._started()
+            try:
+                with self._dropping():
+                    if not process.opened:
+                        process.ask("open", (self._opener,), math.inf, BEGIN_LIMIT_S)
+                        process.opened = True
+                    if self._problem is not None:
+                        process.ask("begin", self._problem, math.inf, BEGIN_LIMIT_S)
+            except (Crashed, TimedOut) as error:
+                self._lost_starts += 1
+                if self._lost_starts >= MOST_LOST_STARTS:
+                    self.lost = str(error)
+                    raise EnvironmentalError(
+                        f"the measuring process could not be made ready {self._lost_starts} times: {error}"
+                    ) from error
+                continue
+            self._ready, self._lost_starts = True, 0
+            return process
+        return self._process
+
+    def _started(self) -> _Process:
+        if self._process is None:
+            self._ready = False
+            self._process = _Process(self._command, self._scratch)
+        return self._process
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Any:
+        """Gives up a process that is lost, whose device is spoilt, or that was left in the middle of a request."""
+        try:
+            yield
+        except VariantError:
+            if self._process is not None and (self._process.spoilt is not None or self._process.busy):
+                self._drop()
+            raise
+        except BaseException:  # an interrupt, say: the answer would come later, as if to the next request
+            if self._process is not None and self._process.busy:
+                self._drop()
+            raise
+        if self._process is not None and self._process.spoilt is not None:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Ends the process, and starts its successor already."""
+        if self._process is not None:
+            self._process.kill()
+        self._process = None
+        self._started()
+
+
+class _Process:
+    """One measuring process and the connection to it."""
+
+    def __init__(self, command: Sequence[str], scratch: Path) -> None:
+        self.opened = False
+        self.busy = False
+        """Whether a request has no answer yet."""
+        self.spoilt: str | None = None
+        """What ended the device's context over there."""
+        here, there = Pipe()
+        start = START.format(path=sys.path, descriptor=there.fileno(), scratch=str(scratch))
+        with there:
+            self._process = subprocess.Popen(
+                [*command, sys.executable, "-c", start],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[there.fileno()],
+                start_new_session=True,
+            )
+        self._connection: Connection = here
+
+    @property
+    def id(self) -> int:
+        return self._process.pid
+
+    def ask(self, name: str, arguments: tuple[Any, ...], launch_limit_s: float, limit_s: float) -> Any:
+        """Sends a request and waits for its answer.
+
+        Raises what was raised over there; TimedOut when it takes too long, Crashed when the process dies.
+        """
+        self.busy = True
+        try:
+            self._connection.send((name, arguments, limit_s))
+        except OSError:
+            raise self._crashed("at rest") from None
+        begun = time.monotonic()
+        step, step_limit_s, step_begun = "beginning", math.inf, begun
+        while True:
+            now = time.monotonic()
+            left_s = min(begun + limit_s - now, step_begun + step_limit_s - now)
+            if not self._connection.poll(max(0.0, left_s)):
+                whole = time.monotonic() - begun >= limit_s
+                raise self._timed_out(step, limit_s if whole else step_limit_s, whole)
+            try:
+                message = self._connection.recv()
+            except (EOFError, OSError):
+                raise self._crashed(step) from None
+            if message[0] != "step":
+                break
+            step, step_begun = message[1], time.monotonic()
+            step_limit_s = launch_limit_s * message[2] if message[2] else math.inf
+        self.busy = False
+        self.spoilt = message[-1]
+        if message[0] == "error":
+            error: Exception = message[1]
+            raise error from _Elsewhere(message[2])
+        return message[1]
+
+    def kill(self) -> None:
+        """Ends the process and all that it started, now."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_S)  # a device may take its time to let go of a kernel that was running
+
+    def close(self) -> None:
+        """Lets the process end by itself, if it is at rest; kills it otherwise."""
+        if not self.busy:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                self._connection.send((CLOSE, (), 0.0))
+                self._process.wait(CLOSE_S)
+        self.kill()
+
+    def _timed_out(self, step: str, limit_s: float, whole: bool) -> TimedOut:
+        if whole:
+            return TimedOut(
+                f"the trial had not ended after {limit_s:g} s (it was {step}); its process was killed. "
+                "search.trial_limit allows more"
+            )
+        return TimedOut(
+            f"the kernel had not ended after {limit_s:g} s of {step}; its process was killed. "
+            "search.launch_limit allows more"
+        )
+
+    def _crashed(self, step: str) -> Crashed:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_S)
+        status = self._process.returncode
+        how = f"ended with status {status}"
+        if status is not None and status < 0:
+            how = f"was killed by {_signal_name(-status)}"
+            if -status == signal.SIGKILL:
+                how += " (from outside, or for want of memory)"
+        return Crashed(f"the measuring process {how} while {step}")
+
+
+class _Elsewhere(Exception):
+    """Shows the traceback of the other process under the error that came from it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"in the measuring process:\n{self.text}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

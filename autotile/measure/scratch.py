@@ -1,0 +1,47 @@
+"""A problem's data, kept in a folder, so that a measuring process that had to be started again need not make them anew.
+
+The reference of a large matmul takes a CPU seconds; reading it back takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pickle
+from pathlib import Path
+
+from autotile.devices.base import Workload
+from autotile.kernels import Kernel
+from autotile.measure.workload import make_workload
+from autotile.types import Problem
+
+MOST_KEPT_BYTES = 4 << 30
+"""Larger data are made anew."""
+
+
+def kept_workload(kernel: Kernel, problem: Problem, seed: int, scratch: Path | None) -> Workload:
+    """`make_workload`, through a file in `scratch`. A file that cannot be written or read costs time alone."""
+    if scratch is None:
+        return make_workload(kernel, problem, seed)
+    name = hashlib.sha256(f"{kernel.folder}\n{problem.key}\n{seed}".encode()).hexdigest()[:16]
+    path = scratch / f"{name}.workload"
+    with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError), path.open("rb") as file:
+        found = pickle.load(file)  # autotile's own process wrote it, into a folder that only this user can read
+        if isinstance(found, Workload):
+            return found
+    made = make_workload(kernel, problem, seed)
+    if _nbytes(made) <= MOST_KEPT_BYTES:
+        partial = path.with_suffix(".partial")
+        try:
+            with partial.open("wb") as file:
+                pickle.dump(made, file, protocol=5)
+            partial.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+    return made
+
+
+def _nbytes(workload: Workload) -> int:
+    bounds = [bound for bound in workload.bound.values() if not isinstance(bound, float)]
+    return sum(array.nbytes for array in (*workload.inputs.values(), *workload.reference.values(), *bounds))

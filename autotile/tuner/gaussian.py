@@ -1,0 +1,243 @@
+"""A Gaussian process over the rows of a discrete space: what is known of a few rows says what to expect of others.
+
+Two rows are as far apart as their parameters' values: r² = Σ d / l², with one or two terms d a parameter and a length
+scale l for each. Between numbers d is the squared difference of places in [0, 1] and, for three values or more, a second
+term that is 1 for any two different values, so that a parameter may act as an order, as a set of names, or as both;
+between names or two values, the latter alone. The covariance is Matérn's with ν = 5/2, s²·(1 + a + a²/3)·exp(−a),
+a = √5·r (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, eq. 4.17). The scales are those of the
+largest posterior density (eq. 5.8 and 5.9 with log-normal priors), found by BFGS (Nocedal and Wright, Numerical
+Optimization, 2nd ed., algorithm 6.1), so that nothing is set by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from autotile.types import Value
+
+Array = np.ndarray[Any, Any]
+
+JITTER = 1e-6
+NOISE = 0.01
+"""The median of the prior of the noise's variance, in units of the targets' variance."""
+
+SPREADS = (1.0, 1.0, 1.5)
+"""Standard deviations of the log-normal priors: of a length scale, of the variance s², of the noise."""
+
+
+class Terms:
+    """The distance terms of a space's parameters, as tables between values: what length scales weigh."""
+
+    def __init__(self, domains: Sequence[tuple[Value, ...]]) -> None:
+        sizes = [len(domain) for domain in domains]
+        self.offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        self.width = sum(sizes)
+        self.owners: list[int] = []
+        self.tables: list[Array] = []
+        medians: list[float] = []
+        open_ = [p for p, size in enumerate(sizes) if size > 1]
+        root = math.sqrt(max(1, len(open_)))
+        for p in open_:
+            differs = 1.0 - np.eye(sizes[p])
+            ordered = sizes[p] > 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in domains[p])
+            if ordered:
+                at = places(domains[p])
+                self._add(p, (at[:, None] - at) ** 2)
+                medians.append(0.5 * root)
+            self._add(p, differs)
+            medians.append(2.0 * root if ordered else root)
+        self.medians = np.log(medians)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def _add(self, parameter: int, table: Array) -> None:
+        self.owners.append(parameter)
+        self.tables.append(table)
+
+    def between(self, codes: Array) -> Array:
+        """Each term's distances among n rows, terms × n²."""
+        pairs = [table[np.ix_(codes[:, p], codes[:, p])] for p, table in zip(self.owners, self.tables, strict=True)]
+        return np.stack(pairs).reshape(len(self), -1)
+
+    def one_hot(self, codes: Array) -> Array:
+        """Rows as indicators of their values, rows × the sum of all domains' sizes."""
+        hot = np.zeros((len(codes), self.width), np.float32)
+        np.put_along_axis(hot, codes.astype(np.int64) + self.offsets, 1.0, axis=1)
+        return hot
+
+    def weighed(self, weights: Array) -> Array:
+        """The matrix W for which one_hot(x) @ W @ one_hot(y).T is r²."""
+        whole = np.zeros((self.width, self.width), np.float32)
+        for p, table, weight in zip(self.owners, self.tables, weights, strict=True):
+            part = slice(self.offsets[p], self.offsets[p] + len(table))
+            whole[part, part] += np.float32(weight) * table.astype(np.float32)
+        return whole
+
+
+def places(domain: tuple[Value, ...]) -> Array:
+    """Numbers on a scale from 0 to 1: by logarithm where all are positive, else by rank."""
+    numbers = np.asarray(domain, float)
+    numbers = np.log(numbers) if (numbers > 0).all() else np.argsort(np.argsort(numbers)).astype(float)
+    return np.asarray((numbers - numbers.min()) / max(1e-12, np.ptp(numbers)))
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What is fitted: `logs` holds the logarithms of each term's length scale, of s² and of the noise's variance."""
+
+    logs: Array
+
+    @classmethod
+    def prior(cls, terms: Terms) -> Scales:
+        return cls(np.concatenate([terms.medians, [0.0, math.log(NOISE)]]))
+
+    @cached_property
+    def weights(self) -> Array:
+        return np.asarray(np.exp(-2 * self.logs[:-2]))
+
+    @property
+    def variance(self) -> float:
+        return math.exp(self.logs[-2])
+
+    @property
+    def noise(self) -> float:
+        return math.exp(self.logs[-1]) + JITTER
+
+
+def fit(terms: Terms, codes: Array, targets: Array, starts: Sequence[Scales]) -> Scales:
+    """The most probable scales for n rows (codes, n × parameters) and their targets, from the best of some starts."""
+    objective = _objective(terms, codes, targets)
+    found = [minimise(objective, start.logs) for start in starts]
+    return Scales(min(found, key=lambda pair: pair[0])[1])
+
+
+def _objective(terms: Terms, codes: Array, targets: Array) -> Callable[[Array], tuple[float, Array]]:
+    """The negative log posterior density of the scales, less a constant, and its gradient."""
+    distances, count = terms.between(codes), len(codes)
+    centre = Scales.prior(terms).logs
+    spread = np.concatenate([np.full(len(terms), SPREADS[0]), SPREADS[1:]])
+
+    def objective(logs: Array) -> tuple[float, Array]:
+        scales = Scales(logs)
+        a = np.sqrt(5 * (scales.weights @ distances)).reshape(count, count)
+        decay = np.exp(-a)
+        shape = (1 + a + a * a / 3) * decay
+        slope = 5 / 3 * (1 + a) * decay  # −2 ∂shape / ∂r²
+        covariance = scales.variance * shape
+        covariance.flat[:: count + 1] += scales.noise
+        factor = np.linalg.cholesky(covariance)
+        half = np.linalg.inv(factor)
+        inverse = half.T @ half
+        alpha = inverse @ targets
+        outer = inverse - np.outer(alpha, alpha)
+        off = (logs - centre) / spread
+        value = 0.5 * targets @ alpha + np.log(np.diag(factor)).sum() + 0.5 * off @ off
+        gradient = off / spread
+        gradient[:-2] += 0.5 * scales.variance * scales.weights * (distances @ (outer * slope).ravel())
+        gradient[-2] += 0.5 * scales.variance * float((outer * shape).sum())
+        gradient[-1] += 0.5 * float(np.trace(outer)) * (scales.noise - JITTER)
+        return float(value), gradient
+
+    return objective
+
+
+def minimise(
+    objective: Callable[[Array], tuple[float, Array]], start: Array, steps: int = 30, longest: float = 1.5
+) -> tuple[float, Array]:
+    """BFGS with backtracking: the least value found, and where. No coordinate moves more than `longest` in a step."""
+    point, (value, gradient) = start.copy(), objective(start)
+    curvature = np.eye(len(point)) * 0.1  # of the inverse Hessian
+    for step in range(steps):
+        direction = -curvature @ gradient
+        direction *= min(1.0, longest / max(1e-12, float(np.abs(direction).max())))
+        descent = float(direction @ gradient)
+        if descent > -1e-4:
+            break
+        length = 1.0
+        while True:
+            trial = np.clip(point + length * direction, -12.0, 8.0)
+            new_value, new_gradient = objective(trial)
+            if new_value <= value + 1e-4 * length * descent:
+                break
+            length *= 0.4
+            if length < 1e-3:
+                return value, point
+        moved, turned = trial - point, new_gradient - gradient
+        point, gain, value, gradient = trial, value - new_value, new_value, new_gradient
+        bend = float(moved @ turned)
+        if bend > 1e-10:
+            if step == 0:
+                curvature = np.eye(len(point)) * (bend / float(turned @ turned))
+            mapped = curvature @ turned
+            curvature += np.outer(moved, moved) * ((bend + turned @ mapped) / bend**2)
+            curvature -= (np.outer(mapped, moved) + np.outer(moved, mapped)) / bend
+        if gain < 1e-3:
+            break
+    return value, point
+
+
+class Posterior:
+    """Mean and variance of m candidate rows, given n known ones; the known may be added to one by one.
+
+    Rasmussen and Williams, algorithm 2.1, by way of the factor's inverse, which grows by a row at a time: n·m
+    operations for each row known, whatever the size of the table.
+    """
+
+    def __init__(self, terms: Terms, scales: Scales, candidates: Array, known: Array) -> None:
+        self._terms, self._scales = terms, scales
+        self._weighed = terms.weighed(scales.weights)
+        self._candidates = terms.one_hot(candidates)
+        self._known = terms.one_hot(known)
+        among = self._covariance(self._known, self._known).astype(np.float64)
+        among.flat[:: len(known) + 1] += scales.noise
+        self._half = np.linalg.inv(np.linalg.cholesky(among))
+        self._projected = self._half.astype(np.float32) @ self._covariance(self._known, self._candidates)
+        self._variance = np.float32(scales.variance) - np.einsum("ij,ij->j", self._projected, self._projected)
+
+    def _covariance(self, left: Array, right: Array) -> Array:
+        squared = (left @ self._weighed) @ right.T
+        a = np.sqrt(np.maximum(squared, 0) * np.float32(5))
+        return np.asarray(np.float32(self._scales.variance) * (1 + a + a * a / np.float32(3)) * np.exp(-a))
+
+    def add(self, codes: Array) -> None:
+        """One more known row (codes of its parameters)."""
+        row = self._terms.one_hot(codes[None])
+        count = len(self._known)
+        across = self._half @ self._covariance(self._known, row)[:, 0].astype(np.float64)
+        pivot = math.sqrt(max(self._scales.variance + self._scales.noise - across @ across, JITTER))
+        half = np.zeros((count + 1, count + 1))
+        half[:count, :count] = self._half
+        half[count, :count] = -across @ self._half / pivot
+        half[count, count] = 1 / pivot
+        fresh = self._covariance(row, self._candidates)[0] - across.astype(np.float32) @ self._projected
+        fresh /= np.float32(pivot)
+        self._half, self._known = half, np.concatenate([self._known, row])
+        self._projected = np.concatenate([self._projected, fresh[None]])
+        self._variance = self._variance - fresh * fresh
+
+    def mean(self, targets: Array) -> Array:
+        """Of each candidate, for the targets of the known rows in the order in which these came."""
+        return np.asarray((self._half @ targets).astype(np.float32) @ self._projected)
+
+    def deviation(self, pending: Array) -> Array:
+        """Of each candidate, as if the pending rows (p × parameters) were known to be just what the mean says.
+
+        That is Ginsbourger, Le Riche and Carraro's kriging believer (2010), which leaves the mean as it is.
+        """
+        variance = self._variance
+        if len(pending):
+            rows = self._terms.one_hot(pending)
+            across = self._half.astype(np.float32) @ self._covariance(self._known, rows)
+            among = (self._covariance(rows, rows) - across.T @ across).astype(np.float64)
+            among.flat[:: len(rows) + 1] += self._scales.noise
+            half = np.linalg.inv(np.linalg.cholesky(among)).astype(np.float32)
+            cut = half @ (self._covariance(rows, self._candidates) - across.T @ self._projected)
+            variance = variance - np.einsum("ij,ij->j", cut, cut)
+        return np.asarray(np.sqrt(np.maximum(variance, np.float32(1e-9))))

@@ -1,0 +1,108 @@
+"""No right variant is rejected: random feasible configurations, on inputs of every kind and on sides that are odd.
+
+A few on the emulator each time; MANY of each kernel on a GPU (`pytest -m gpu`), where a check may not be so strict that
+it throws away the fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotile.build import Builder
+from autotile.devices.base import Device
+from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.select import open_device
+from autotile.kernels import Kernel, kernel_folders, load_kernel
+from autotile.measure import Variant, make_variant
+from autotile.measure.workload import KINDS, Kind, make_workload
+from autotile.space import build_space
+from autotile.types import Problem
+
+FEW = 6
+MANY = 150
+SEED = 7
+
+EMULATOR = EmulatorDevice()
+
+
+def problem_of(kernel: Kernel, sizes: tuple[int, ...], dtype: str) -> Problem:
+    return kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)), dtype)
+
+
+def random_variants(device: Device, kernel: Kernel, problem: Problem, count: int, seed: int) -> list[Variant]:
+    """Feasible configurations, all equally likely, none twice."""
+    space = build_space(kernel, problem, device.info, {})
+    rows = np.random.default_rng([SEED, seed]).choice(len(space), min(count, len(space)), replace=False)
+    return [make_variant(kernel, problem, space.configuration(int(row))) for row in rows]
+
+
+# ---- on the emulator ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def builder(build_home: Path) -> Iterator[Builder]:
+    with Builder(EMULATOR.target, build_home, jobs=1) as made:
+        yield made
+
+
+def mixed(kernel: Kernel, number: int) -> Variant:
+    """The `number`th of a series: types in turn, sides drawn; a third have rows of whole words."""
+    random = np.random.default_rng([SEED, number])
+    sides = random.integers(9, 80, len(kernel.dimensions))
+    sides = sides | 1 if number % 3 else sides // 16 * 16 + 16
+    problem = problem_of(kernel, tuple(int(side) for side in sides), kernel.dtypes[5 * number % len(kernel.dtypes)])
+    return random_variants(EMULATOR, kernel, problem, 1, number)[0]
+
+
+@pytest.mark.parametrize("number", range(FEW))
+@pytest.mark.parametrize("name", kernel_folders())
+def test_a_random_variant_is_right_on_all_inputs(builder: Builder, name: str, number: int) -> None:
+    variant = mixed(load_kernel(name), number)
+    program = EMULATOR.load(builder.build(variant.source))
+    for kind in KINDS:
+        with EMULATOR.stage(make_workload(variant.kernel, variant.problem, number, kind)) as stage:
+            check = stage.check(program, variant.launch)
+        assert check.ok, f"{variant.problem.label}, {kind} inputs, {variant.configuration.label}: {check.detail}"
+        assert 0 <= check.max_error <= 1
+
+
+# ---- on a GPU -------------------------------------------------------------------------------------------------------
+
+LARGE = {  # an odd problem, and one whose rows hold whole words, for the text with vector loads
+    "matmul": ((257, 130, 129), (256, 144, 272)),
+    "transpose": ((515, 259), (528, 272)),
+}
+
+
+def wrong_ones(device: Device, builder: Builder, variants: list[Variant], kind: Kind) -> list[str]:
+    """The labels of those that are not right, all of one problem. Their binaries are being built."""
+    comparer = None if device.comparer is None else builder.build(device.comparer)
+    found = []
+    with device.stage(make_workload(variants[0].kernel, variants[0].problem, SEED, kind), comparer) as stage:
+        for variant in variants:
+            check = stage.check(device.load(builder.build(variant.source)), variant.launch)
+            if not check.ok:
+                found.append(f"{variant.configuration.label}: {check.detail}")
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", kernel_folders())
+def test_many_random_variants_are_right_on_a_gpu(name: str, build_home: Path) -> None:
+    device, kernel = open_device("cuda"), load_kernel(name)
+    problems = [problem_of(kernel, sizes, "float32") for sizes in LARGE.get(name, kernel.check_sizes[-2:])]
+    groups = [random_variants(device, kernel, problem, MANY, 0) for problem in problems]
+    assert [len(group) for group in groups] == [MANY, MANY]
+    with Builder(device.target, build_home) as builder:  # a pool of as many processes as there are CPUs
+        for built in [builder.submit(variant.source) for group in groups for variant in group]:
+            built.result()
+        wrong = {
+            f"{group[0].problem.label}, {kind} inputs": wrong_ones(device, builder, group, kind)
+            for group in groups
+            for kind in KINDS
+        }
+    assert not any(wrong.values()), "\n".join(f"{where}: {what}" for where, all_ in wrong.items() for what in all_)
