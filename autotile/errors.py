@@ -13,6 +13,7 @@
     │   └── ToolchainMissing             no usable compiler
     ├── VariantError                 1   one variant failed: it becomes a record, the search goes on
     │   ├── CompileError                 the compiler refused the source
+    │   │   └── CompileTimeout           … or did not finish in time (build/process.py)
     │   ├── LaunchError                  the launch was refused, or the kernel faulted
     │   ├── TimedOut                     the kernel, or the whole trial, did not end in time
     │   ├── Crashed                      the process that ran it died

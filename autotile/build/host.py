@@ -12,6 +12,7 @@ from autotile.build import process
 from autotile.build.nvcc import Usage, set_in_environment
 from autotile.build.process import CompileTimeout, ProcessPool
 from autotile.devices.emulator import toolchain as emulator
+from autotile.devices.emulator.compiler import HostToolchain, Runner, find_host_compiler
 from autotile.errors import CompileError
 from autotile.types import Source, Target
 
@@ -21,12 +22,12 @@ ENVIRONMENT_FLAGS = ("CPATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "GCC_EXEC_P
 """Variables with which g++ and clang++ let a user change where headers and their own parts come from, and options."""
 
 
-def find_compiler() -> emulator.HostToolchain:
+def find_compiler() -> HostToolchain:
     """The C++ compiler that is used. Raises ToolchainMissing; a compiler that hangs is given up and leaves nothing."""
-    return emulator.find_host_compiler(_runner(ProcessPool()), process.ASK_LIMIT_S)
+    return find_host_compiler(_runner(ProcessPool()), process.ASK_LIMIT_S)
 
 
-def _runner(processes: ProcessPool) -> emulator.Runner:
+def _runner(processes: ProcessPool) -> Runner:
     def run(command: Sequence[str], text: str, limit_s: float) -> tuple[int, str]:
         environment = {**os.environ, "LC_ALL": "C"}
         try:

@@ -11,7 +11,7 @@ import warnings
 import click
 
 from autotile import __version__
-from autotile.cli import doctor, inspect, search, transfer
+from autotile.cli import doctor, inspect, search, transfer, verify
 from autotile.errors import EXIT_INTERRUPTED, AutotileError
 
 
@@ -23,7 +23,7 @@ def autotile(context: click.Context, debug: bool) -> None:
     """Find, prove and ship the fastest version of a CUDA kernel for each GPU."""
 
 
-for command in (*search.COMMANDS, *inspect.COMMANDS, *transfer.COMMANDS, *doctor.COMMANDS):
+for command in (*search.COMMANDS, *inspect.COMMANDS, *transfer.COMMANDS, *verify.COMMANDS, *doctor.COMMANDS):
     autotile.add_command(command)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotile.cli.options import json_option, note, templates_option, write_json
+from autotile.cli.options import json_option, note, say, templates_option, write_json
 from autotile.errors import EXIT_OK
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @json_option
 def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     """List kernels, shipped configs, devices and what is tuned."""
-    from autotile.assets import configs_dir
+    from autotile.assets import configs_dir, home_dir
     from autotile.cli.text import time_of
     from autotile.devices.cuda import cuda_device_names
     from autotile.devices.gpus import gpu_table
@@ -45,23 +45,23 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
         write_json(json_path, document)
         if json_path == "-":
             return EXIT_OK
-    click.echo("kernels")
+    say("kernels")
     for name, kernel in kernels.items():
-        click.echo(f"  {name:<12} {kernel.doc}")
-    click.echo("configs")
+        say(f"  {name:<12} {kernel.doc}")
+    say("configs")
     for config in configs:
-        click.echo(f"  {config:<16} autotile search {config}")
-    click.echo("devices")
+        say(f"  {config:<16} autotile search {config}")
+    say("devices")
     for device, name in devices.items():
-        click.echo(f"  {device:<20} {name}")
-    click.echo("tuned")
+        say(f"  {device:<20} {name}")
+    say(f"tuned, in {home_dir()}")
     for record in sorted(bests, key=lambda r: (r.identity.device, r.problem.kernel, r.problem.key)):
         known = kernels.get(record.problem.kernel)
         speed = rate(known, record.problem, record.time_ms) if known else ""
         what = f"{record.problem.kernel} {record.problem.label}"
-        click.echo(f"  {record.identity.device:<24} {what:<36} {time_of(record):>24}  {speed}")
+        say(f"  {record.identity.device:<24} {what:<36} {time_of(record):>24}  {speed}")
     if not bests:
-        click.echo("  nothing yet: autotile search matmul-quick")
+        say("  nothing yet: autotile search matmul-quick")
     return EXIT_OK
 
 
@@ -83,7 +83,7 @@ def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str 
         if json_path == "-":
             return EXIT_OK
     for line in (*_definition_lines(found), *_record_lines(found, records, failed)):
-        click.echo(line)
+        say(line)
     return EXIT_OK
 
 
@@ -173,9 +173,9 @@ def render(
     alignment = element_type(problem.dtype).itemsize if unaligned else FRESH_ALIGNMENT
     source = render_source(found, problem, configuration, alignment)
     launch = found.launch_of(problem, configuration)
-    click.echo(f"// {found.name}: {configuration.label}")
-    click.echo(f"// block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory")
-    click.echo(source.text)
+    say(f"// {found.name}: {configuration.label}")
+    say(f"// block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory")
+    say(source.text)
     return EXIT_OK
 
 

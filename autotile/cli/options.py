@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from autotile.errors import StoreError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +49,17 @@ def note(message: str) -> None:
     click.echo(message, err=True)
 
 
+def say(text: str) -> None:
+    """Data go to stdout, with a newline at the end. Raises StoreError where it takes no more, as on a full disk."""
+    try:
+        click.echo(text, nl=not text.endswith("\n"))
+    except BrokenPipeError:  # the reader, such as `head`, has gone: no fault, and `main` ends quietly
+        raise
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - Python would try once more at its end, and say so
+        raise StoreError(f"the output cannot be written: {error.strerror or error}") from error
+
+
 def check_json_path(path: str | None) -> None:
     """Raises click.UsageError now, rather than after minutes of work, where PATH cannot be written."""
     if path and path != "-" and not Path(path).absolute().parent.is_dir():
@@ -60,7 +74,7 @@ def write_json(path: str, document: dict[str, Any]) -> None:
         {"schema_version": JSON_SCHEMA_VERSION, **document}, indent=2, allow_nan=False, ensure_ascii=False
     )
     if path == "-":
-        sys.stdout.write(text + "\n")
+        say(text)
         return
     try:
         Path(path).write_text(text + "\n", encoding="utf-8")

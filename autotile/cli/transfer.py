@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from autotile.cli.options import note, templates_option
+from autotile.cli.options import note, say, templates_option
 from autotile.errors import EXIT_FAILED, EXIT_OK, NotTuned
 
 FORMATS = ("json", "csv", "markdown", "cuda")
@@ -24,6 +24,7 @@ def export(
     device: str | None, kernel: str | None, format_: str, output: Path | None, templates: tuple[Path, ...]
 ) -> int:
     """Write the best of each problem, per GPU."""
+    from autotile.assets import home_dir
     from autotile.kernels import load_kernel
     from autotile.report import export as export_records
     from autotile.store import Store
@@ -32,12 +33,14 @@ def export(
         record for record in Store().bests(kernel) if device is None or device.lower() in record.identity.device.lower()
     ]
     if not records:
-        raise NotTuned("nothing saved matches: `autotile list` shows what is there, `autotile search` makes more")
+        raise NotTuned(
+            f"nothing saved matches, in {home_dir()}: `autotile list` shows what is there, `autotile search` makes more"
+        )
     if format_ == "cuda" and output is None:
         raise click.UsageError("--format cuda writes a folder: name it with -o")
     written = export_records(records, format_, output, lambda name: load_kernel(name, templates))
     if isinstance(written, str):
-        click.echo(written, nl=not written.endswith("\n"))
+        say(written)
     else:
         for path in written:
             note(f"wrote {path}")
@@ -60,7 +63,7 @@ def import_(path: Path, templates: tuple[Path, ...]) -> int:
     summary = import_results(path, Store(), lambda name: load_kernel(name, templates))
     for what, why in summary.refused:
         note(f"refused {what}: {why}")
-    click.echo(f"{summary.imported} imported, {summary.known} already there, {len(summary.refused)} refused")
+    say(f"{summary.imported} imported, {summary.known} already there, {len(summary.refused)} refused")
     return EXIT_OK if summary.imported or not summary.refused else EXIT_FAILED
 
 

@@ -13,6 +13,7 @@ An unknown name is an error (StrictUndefined, sandboxed), and so is a parameter 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -25,10 +26,13 @@ import jinja2.sandbox
 from autotile.dtypes import element_type
 from autotile.errors import KernelError
 from autotile.kernels import Kernel
+from autotile.kernels.arithmetic import ceil_div
 from autotile.kernels.definition import FRESH_ALIGNMENT
-from autotile.kernels.expressions import Expression, ceil_div
+from autotile.kernels.expressions import Expression
 from autotile.kernels.loader import DEFINITION, TEMPLATE
 from autotile.types import Problem, Source, Value, digest
+
+_PYTHON_WORDS = re.compile(r"\b(?:True|False|None)\b")
 
 FIXED_NAMES = frozenset(
     "entry dtype ctype accumulator itemsize dtype_header threads shared_bytes static_shared_bytes ceil_div".split()
@@ -68,6 +72,7 @@ def render(
         raise KernelError(f"{_place(kernel.folder, error)}: {error.message}") from error
     except Exception as error:  # Python's own, from an expression in the template: a fault of that file
         raise KernelError(f"{_place(kernel.folder, error)}: {type(error).__name__}: {error}") from error
+    _refuse_python_words(kernel.folder, text)
     return Source(kernel.name, kernel.entry, text, tuple(traits.items()))
 
 
@@ -104,6 +109,17 @@ def _environment(folder: Path) -> jinja2.Environment:
 def _as_cuda(value: Any) -> Any:
     """Booleans as C++ writes them."""
     return str(value).lower() if isinstance(value, bool) else value
+
+
+def _refuse_python_words(folder: Path, text: str) -> None:
+    """Raises KernelError for a `True` that came of joining or formatting a boolean, which `_as_cuda` never sees."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in _PYTHON_WORDS.findall(line):
+            if not any(re.search(rf"\b{word}\b", source) for source in _sources(folder).values()):
+                raise KernelError(
+                    f"{folder / TEMPLATE}: line {number} of the generated text has Python's {word}, which CUDA does "
+                    f"not know: {line.strip()!r}. Write a boolean as {{{{ name }}}}, or as {{{{ 1 if name else 0 }}}}"
+                )
 
 
 def _sources(folder: Path) -> dict[str, str]:

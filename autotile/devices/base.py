@@ -101,7 +101,7 @@ class Stage(Protocol):
         ...
 
     def check_timed(self) -> Check:
-        """Compares what the launches of the last `times_ms` left in their outputs (poisoned before) with the reference."""
+        """Compares with the reference what the launches of the last `times_ms` left in outputs poisoned before."""
         ...
 
 

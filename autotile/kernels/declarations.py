@@ -12,11 +12,26 @@ from autotile.errors import ConfigurationError, KernelError
 from autotile.suggest import did_you_mean
 from autotile.types import Value
 
-RESERVED = frozenset(
-    "grid block threads shared_bytes static_shared_bytes problem device entry dtype ctype accumulator itemsize "
-    "blockDim blockIdx gridDim threadIdx warpSize float double int char void bool auto const struct".split()
+OF_CUDA = frozenset(
+    "blockDim blockIdx gridDim threadIdx warpSize alignas alignof and and_eq asm auto bitand bitor bool "
+    "break case catch char class compl const const_cast constexpr continue decltype default delete do double "
+    "dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable "
+    "namespace new noexcept not not_eq nullptr operator or or_eq private protected public register "
+    "reinterpret_cast return short signed sizeof static static_assert static_cast struct switch template "
+    "this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile "
+    "while xor xor_eq".split()
 )
-"""Names that a parameter cannot have: the ones in scope already, CUDA's own, and C++'s."""
+"""Names that CUDA and the keywords of C++ have taken."""
+
+RESERVED = OF_CUDA | frozenset(
+    "grid block threads shared_bytes static_shared_bytes problem device entry dtype ctype accumulator itemsize "
+    "dtype_header ceil_div is_power_of_two min max abs none self loop super caller varargs kwargs range dict lipsum "
+    "cycler joiner".split()
+)
+"""Names that a parameter cannot have: CUDA's, and the ones in scope already, in expressions or in a template."""
+
+MOST_VALUE = 2**31
+"""Integers of a parameter are below it: they stand in the text as plain `int`."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +46,15 @@ class Parameter:
     def __post_init__(self) -> None:
         if self.name in RESERVED:
             raise KernelError(
-                f"parameter {self.name!r}: the name is reserved, as are {', '.join(sorted(RESERVED - {self.name}))}"
+                f"parameter {self.name!r}: the name is reserved: CUDA, an expression or the template has a meaning for "
+                "it already"
             )
         if not self.name.isidentifier() or keyword.iskeyword(self.name):
             raise KernelError(f"parameter {self.name!r}: the name must be an identifier and no keyword of Python")
         if len({type(value) for value in self.values}) != 1 or not isinstance(self.values[0], (bool, int, str)):
             raise KernelError(f"parameter {self.name!r}: its values must be all integers, all booleans or all names")
+        if any(isinstance(value, int) and not 0 <= value < MOST_VALUE for value in self.values):
+            raise KernelError(f"parameter {self.name!r}: integers are 0 to {MOST_VALUE - 1}, not {list(self.values)}")
         if len(set(self.values)) != len(self.values):
             raise KernelError(f"parameter {self.name!r}: a value is listed twice in {list(self.values)}")
         if self.default not in self.values:
@@ -115,6 +133,11 @@ class LaunchPlan:
     shared_bytes: str = "0"
     static_shared_bytes: str = "0"
 
+    def __post_init__(self) -> None:
+        for what, sides in (("grid", self.grid), ("block", self.block)):
+            if not isinstance(sides, (tuple, list)) or not 1 <= len(sides) <= 3:
+                raise KernelError(f"the launch's {what} must be a tuple of one to three expressions, not {sides!r}")
+
 
 def check_value(parameter: Parameter, value: Any) -> Value:
     """`value` as the parameter's own type. Raises ConfigurationError when it is of another."""
@@ -129,6 +152,6 @@ def check_value(parameter: Parameter, value: Any) -> Value:
             f"{did_you_mean(value, [str(known) for known in parameter.values])}; "
             f"it has {', '.join(map(str, parameter.values))}"
         )
-    if isinstance(value, int) and not isinstance(value, bool) and not 0 <= value < 2**31:
+    if isinstance(value, int) and not isinstance(value, bool) and not 0 <= value < MOST_VALUE:
         raise ConfigurationError(f"parameter {parameter.name}: {value} is not a non-negative 32-bit integer")
     return value

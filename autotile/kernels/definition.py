@@ -45,6 +45,8 @@ FRESH_ALIGNMENT = 256
 ODD_SIDES = (1, 31, 33, 65, 100, 129, 257)
 """Sides on which a winner proves itself when its kernel names no sizes: below, at and beyond warps and tiles."""
 
+_SIZES = ("check_sizes", "trace_sizes")
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -84,6 +86,14 @@ class Kernel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "entry", self.entry or self.name)
+        for what in ("dimensions", "dtypes", "arguments", "parameters", "derived", "rules", "traits", *_SIZES):
+            if not isinstance(getattr(self, what), (tuple, list)):  # the comma after an only entry is easily left out
+                raise KernelError(
+                    f"kernel {self.name}: {what} must be a tuple, such as (…,), not {getattr(self, what)!r}"
+                )
+        for what in ("dimensions", "dtypes", "parameters"):
+            if not getattr(self, what):
+                raise KernelError(f"kernel {self.name}: {what} is empty")
         names = [p.name for p in self.parameters] + [d.name for d in self.derived] + [t.name for t in self.traits]
         repeated = {name for name in names if names.count(name) > 1}
         if repeated:
@@ -148,10 +158,10 @@ class Kernel:
         return scope
 
     def flops_of(self, problem: Problem) -> int:
-        return int(Expression(self.flops, f"kernel {self.name}, flops").evaluate(self.problem_scope(problem)))
+        return int(Expression(self.flops, f"kernel {self.name}, flops").amount(self.problem_scope(problem)))
 
     def bytes_of(self, problem: Problem) -> int:
-        return int(Expression(self.bytes, f"kernel {self.name}, bytes").evaluate(self.problem_scope(problem)))
+        return int(Expression(self.bytes, f"kernel {self.name}, bytes").amount(self.problem_scope(problem)))
 
     def shape_of(self, argument: Input | Output, problem: Problem) -> tuple[int, ...]:
         return tuple(problem[name] for name in argument.shape)
@@ -184,8 +194,8 @@ class Kernel:
         """
         if self.trace_sizes:
             scope = self.scope(problem, configuration)
-            sides = [Expression(text, f"kernel {self.name}, trace_sizes").evaluate(scope) for text in self.trace_sizes]
-            return problem.with_sizes(**dict(zip(self.dimensions, (max(1, int(side)) for side in sides), strict=True)))
+            sides = [Expression(text, f"kernel {self.name}, trace_sizes").whole(scope) for text in self.trace_sizes]
+            return problem.with_sizes(**dict(zip(self.dimensions, (max(1, side) for side in sides), strict=True)))
         side = 64
         while True:
             small = problem.with_sizes(**{name: min(size, side) for name, size in problem.sizes})
@@ -226,20 +236,21 @@ class Kernel:
         return scope
 
     def launch_of(self, problem: Problem, configuration: Mapping[str, Value]) -> Launch:
-
+        """Geometry and dynamic shared memory. Raises ExpressionError where a side is no whole number."""
         scope = self.scope(problem, configuration)
-        grid, block = ([int(side.evaluate(scope)) for side in sides] for sides in self._geometry)
+        grid, block = ([side.whole(scope) for side in sides] for sides in self._geometry)
         pad = [1, 1]
         gx, gy, gz = [*grid, *pad][:3]
         bx, by, bz = [*block, *pad][:3]
-        return Launch((gx, gy, gz), (bx, by, bz), int(scope["shared_bytes"]))
+        shared_bytes = dict(self.steps)["shared_bytes"].whole(scope)
+        return Launch((gx, gy, gz), (bx, by, bz), shared_bytes)
 
     def traits_of(
         self, problem: Problem, configuration: Mapping[str, Value], alignment: int = FRESH_ALIGNMENT
     ) -> dict[str, bool]:
         scope = self.scope(problem, configuration, alignment)
         return {
-            t.name: bool(Expression(t.expression, f"kernel {self.name}, trait {t.name}").evaluate(scope))
+            t.name: bool(Expression(t.expression, f"kernel {self.name}, trait {t.name}").holds(scope))
             for t in self.traits
         }
 

@@ -4,7 +4,7 @@
 whitelist once, and walked; no text is ever handed to `eval`. A scope maps names, also dotted ones such as `problem.m`,
 to a number, a boolean, a name, or a column of them; the result has the shape of the columns that went in.
 
-`x // 0` and `x % 0` are 0, as numpy has it, so that one expression may guard against its own divisor.
+What the operators mean stands in arithmetic.py: Python's results on columns too, or an error.
 """
 
 from __future__ import annotations
@@ -19,30 +19,12 @@ from typing import Any
 import numpy as np
 
 from autotile.errors import ExpressionError
+from autotile.kernels import arithmetic
 
 Scope = Mapping[str, Any]
 
 MAX_TEXT = 2000
 """Longest expression, in characters: a rule is a line, and the parser's recursion is bounded."""
-
-
-def _guarded(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def apply(left: Any, right: Any) -> Any:
-        if np.ndim(left) == 0 and np.ndim(right) == 0:
-            return operation(left, right) if right != 0 else 0
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return operation(left, right)
-
-    return apply
-
-
-def ceil_div(dividend: Any, divisor: Any) -> Any:
-    """The quotient, rounded up: the number of tiles that cover a side."""
-    return -_guarded(operator.floordiv)(-dividend, divisor)
-
-
-def is_power_of_two(value: Any) -> Any:
-    return np.logical_and(np.greater(value, 0), np.equal(np.bitwise_and(value, np.subtract(value, 1)), 0))
 
 
 def _fold(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -55,20 +37,20 @@ def _fold(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "ceil_div": ceil_div,
-    "is_power_of_two": is_power_of_two,
-    "min": _fold(np.minimum),
-    "max": _fold(np.maximum),
-    "abs": np.abs,
+    "ceil_div": arithmetic.ceil_div,
+    "is_power_of_two": arithmetic.is_power_of_two,
+    "min": _fold(arithmetic.smaller),
+    "max": _fold(arithmetic.larger),
+    "abs": arithmetic.absolute,
 }
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: _guarded(operator.floordiv),
-    ast.Div: _guarded(operator.truediv),
-    ast.Mod: _guarded(operator.mod),
+    ast.Add: arithmetic.add,
+    ast.Sub: arithmetic.subtract,
+    ast.Mult: arithmetic.multiply,
+    ast.FloorDiv: arithmetic.floor_divide,
+    ast.Div: arithmetic.divide,
+    ast.Mod: arithmetic.remainder,
 }
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -170,8 +152,32 @@ class Expression:
             raise ExpressionError(
                 f"{self._where}unknown name {error.args[0]!r} in {self.text!r}; known: {known}"
             ) from None
-        except (TypeError, OverflowError) as error:
+        except OverflowError:
+            raise ExpressionError(f"{self._where}{self.text!r} comes to a number beyond 64 bits") from None
+        except TypeError as error:
             raise ExpressionError(f"{self._where}cannot work out {self.text!r}: {error}") from None
+
+    def whole(self, scope: Scope) -> int:
+        """The value of an expression that counts something, under a scope without columns. Raises ExpressionError."""
+        value = self.amount(scope)
+        if value != int(value):
+            raise ExpressionError(f"{self._where}{self.text!r} is {value}, and a whole number is needed: use // or %")
+        return int(value)
+
+    def amount(self, scope: Scope) -> int | float:
+        """The value as a finite number, under a scope without columns. Raises ExpressionError."""
+        value = self.evaluate(scope)
+        if arithmetic.is_text(value) or not np.isfinite(value):
+            raise ExpressionError(f"{self._where}{self.text!r} is {value!r}, and a number is needed")
+        found: int | float = arithmetic.number(value)
+        return found
+
+    def holds(self, scope: Scope) -> Any:
+        """Yes or no, or a column of that: what a rule or a trait says. Raises ExpressionError for text."""
+        value = self.evaluate(scope)
+        if arithmetic.is_text(value):
+            raise ExpressionError(f"{self._where}{self.text!r} is text, and a yes or no is needed: compare it with ==")
+        return np.asarray(value, bool) if np.ndim(value) else bool(value)
 
     def _walk(self, node: ast.AST, scope: Scope) -> Any:
         match node:
@@ -184,14 +190,11 @@ class Expression:
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return FUNCTIONS[name](*(self._walk(argument, scope) for argument in arguments))
             case ast.BinOp(left=left, op=op, right=right):
-                operands = self._walk(left, scope), self._walk(right, scope)
-                if any(np.asarray(operand).dtype.kind == "U" for operand in operands):
-                    raise TypeError(f"{ast.unparse(node)!r} calculates with text")
-                return _BINARY[type(op)](*operands)
+                return _BINARY[type(op)](self._walk(left, scope), self._walk(right, scope))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return np.logical_not(self._walk(operand, scope))
             case ast.UnaryOp(operand=operand):
-                return -self._walk(operand, scope)
+                return arithmetic.negative(self._walk(operand, scope))
             case ast.BoolOp(op=op, values=values):
                 join = np.logical_and if isinstance(op, ast.And) else np.logical_or
                 return _fold(join)(*(self._walk(value, scope) for value in values))
@@ -199,7 +202,10 @@ class Expression:
                 chosen = self._walk(test, scope)
                 if np.ndim(chosen) == 0:  # a scalar choice keeps Python's laziness and types
                     return self._walk(body if chosen else orelse, scope)
-                return np.where(chosen, self._walk(body, scope), self._walk(orelse, scope))
+                branches = self._walk(body, scope), self._walk(orelse, scope)
+                if len({arithmetic.is_text(branch) for branch in branches}) > 1:
+                    raise TypeError("one branch is text and the other a number")
+                return np.where(chosen, *branches)
             case ast.Compare(
                 left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[ast.Tuple(elts=elts) | ast.List(elts=elts)]
             ):

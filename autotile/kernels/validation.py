@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import KernelError
-from autotile.kernels.declarations import RESERVED, Input, Output, Size
+from autotile.kernels.declarations import OF_CUDA, RESERVED, Input, Output, Size
 from autotile.kernels.definition import Kernel
 from autotile.kernels.expressions import Expression
 from autotile.suggest import did_you_mean
@@ -20,21 +20,42 @@ def validate(kernel: Kernel) -> None:
     """Raises KernelError, or UsageError for a dtype, naming the first thing that is wrong."""
     for dtype in kernel.dtypes:
         element_type(dtype)
-    if not kernel.entry.isidentifier() or kernel.entry in RESERVED:
+    if not kernel.entry.isidentifier() or kernel.entry in OF_CUDA:
         raise KernelError(f"{kernel.entry!r} cannot be the name of a function in CUDA; set `entry` to another")
     _check_arguments(kernel)
     for name in (*(derived.name for derived in kernel.derived), *(trait.name for trait in kernel.traits)):
         if name in RESERVED or not name.isidentifier():
             raise KernelError(f"{name!r} cannot be the name of a derived value or a trait: it is reserved")
-    for sizes in (*kernel.check_sizes, kernel.trace_sizes):
-        if sizes and len(sizes) != len(kernel.dimensions):
-            raise KernelError(f"check_sizes and trace_sizes want {len(kernel.dimensions)} sizes, not {sizes}")
+    for sizes in (*kernel.check_sizes, *filter(None, [kernel.trace_sizes])):
+        if not isinstance(sizes, (tuple, list)) or len(sizes) != len(kernel.dimensions):
+            raise KernelError(f"check_sizes and trace_sizes want {len(kernel.dimensions)} sizes, not {sizes!r}")
     for what, text, known in _expressions(kernel):
         for name in sorted(Expression(text, what).names - known):
             raise KernelError(f"{what}: unknown name {name!r}{did_you_mean(name, known)} in {text!r}")
+    _try_out(kernel)
+
+
+def _try_out(kernel: Kernel) -> None:
+    """Works out all that the kernel's problems and its default configuration need: text, say, is no launch."""
+    configuration = kernel.configuration()
+    for sizes in kernel.proof_problems:
+        problem = kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)))
+        kernel.flops_of(problem)
+        kernel.bytes_of(problem)
+        kernel.launch_of(problem, configuration)
+        kernel.traits_of(problem, configuration)
+        scope = kernel.scope(problem, configuration)
+        Expression("static_shared_bytes", "launch").whole(scope)
+        for rule in kernel.rules:
+            expression = Expression(rule.expression, rule.where or "rule")
+            if expression.names <= scope.keys():  # a device's limits are not known here
+                expression.holds(scope)
+    kernel.trace_problem(problem, configuration)
 
 
 def _check_arguments(kernel: Kernel) -> None:
+    if not kernel.outputs:
+        raise KernelError("no argument is an Output, so nothing could tell a right kernel from a wrong one")
     for argument in kernel.arguments:
         names = argument.shape if isinstance(argument, (Input, Output)) else (argument.name,)
         for name in names:

@@ -48,13 +48,17 @@ CLOSE_S = 5.0
 
 
 class RemoteBench:
-    """Implements Bench. `opener` opens the device over there; `command` goes before the process's command line.
+    """Implements Bench. `opener` opens the device over there; `command` goes before the process's command line, and
+    has `close_s` seconds to end.
 
     The process is started at once, beside whatever this one does until it needs an answer.
     """
 
-    def __init__(self, opener: Callable[[], Device], limits: Limits, command: Sequence[str] = ()) -> None:
+    def __init__(
+        self, opener: Callable[[], Device], limits: Limits, command: Sequence[str] = (), close_s: float = CLOSE_S
+    ) -> None:
         self.lost: str | None = None
+        self._close_s = close_s
         self._opener, self._limits, self._command = opener, limits, tuple(command)
         self._scratch = Path(tempfile.mkdtemp(prefix="autotile-data-"))
         self._problem: tuple[Kernel, Problem, Binary | None] | None = None
@@ -95,7 +99,7 @@ class RemoteBench:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.close()
+            self._process.close(self._close_s)
             self._process = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -237,12 +241,12 @@ class _Process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)  # a device may take its time to let go of a kernel that was running
 
-    def close(self) -> None:
+    def close(self, patience_s: float) -> None:
         """Lets the process end by itself, if it is at rest; kills it otherwise."""
         if not self.busy:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 self._connection.send((CLOSE, (), 0.0))
-                self._process.wait(CLOSE_S)
+                self._process.wait(patience_s)
         self.kill()
 
     def _timed_out(self, step: str, limit_s: float, whole: bool) -> TimedOut:

@@ -1,4 +1,4 @@
-"""Sessions on devices that measure: each variant runs the real problem, all its output is compared, then it is timed."""
+"""Sessions on devices that measure: each variant runs the real problem, all of its output is compared, it is timed."""
 
 from __future__ import annotations
 

@@ -18,6 +18,10 @@ L2_SPEEDUP = 10.0
 LEAST_LAUNCH_MS = 0.0005
 """What events can tell apart at all (CUDA Runtime API, cudaEventElapsedTime); every launch takes more."""
 
+MOST_ROUNDS = 40
+FINALS_BUDGET_MS = 50.0
+"""Launches of a final may take as long together before the usual number of rounds is all there is."""
+
 Times = Callable[[int], tuple[float, ...]]
 """Runs the kernel so many times and gives each time in ms."""
 
@@ -69,11 +73,21 @@ def summarise(sample: Sequence[float], stopped_early: bool = False) -> Measureme
 
 
 def interleaved(contestants: Sequence[Times], rounds: int = 8, runs_a_round: int = 4) -> list[Measurement]:
-    """Times several kernels in turns, so that a drift of the clocks falls on all of them alike."""
+    """Times several kernels in turns, so that a drift of the clocks falls on all of them alike.
+
+    Every other round goes backwards: nobody always follows the same other. Kernels that take microseconds, whose
+    medians are coarse, get up to MOST_ROUNDS rounds.
+    """
     samples: list[list[float]] = [[] for _ in contestants]
-    for _ in range(rounds):
-        for times, sample in zip(contestants, samples, strict=True):
+    turns = list(zip(contestants, samples, strict=True))
+    done = 0
+    while done < rounds:
+        for times, sample in turns if done % 2 == 0 else reversed(turns):
             sample += times(runs_a_round + 1)[1:]  # the first after another kernel finds cold instruction caches
+        done += 1
+        if done == 2:
+            round_ms = sum(max(0.0, time) for sample in samples for time in sample) / 2
+            rounds = max(rounds, min(MOST_ROUNDS, int(FINALS_BUDGET_MS / round_ms))) if round_ms > 0 else rounds
     return [summarise(sample) for sample in samples]
 
 

@@ -51,7 +51,7 @@ class Tracer:
         try:
             binary = self._submit(variant.source).result()
             EstimatedSession(self._emulator, kernel, problem).trial(variant, binary)
-        except (CompileError, UnsupportedByEmulator) as error:
+        except (CompileError, ToolchainMissing, UnsupportedByEmulator) as error:
             return f"no: {error}"
         except WrongResult as error:
             raise WrongResult(f"the emulator found, where the GPU showed nothing: {error}") from error

@@ -22,7 +22,7 @@ from autotile.measure import physical_floor_ms
 from autotile.report.formats.common import Kernels
 from autotile.store import RecordStore, Unreadable, best_of
 from autotile.store.names import is_safe
-from autotile.store.serial import from_object, parse
+from autotile.store.serial import from_object, other_schema, parse
 from autotile.types import OK, SCHEMA_VERSION, Problem, Record
 
 LARGEST_FILE_BYTES = 1 << 30
@@ -87,20 +87,30 @@ def _new(accepted: list[Record], store: RecordStore) -> list[Record]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise ImportRefused(f"{path}: larger than 1 GiB; export fewer records at a time")
-        found = parse(path.read_bytes())
+        found = parse(_text_of(path))
     except OSError as error:
         raise ImportRefused(f"{path}: cannot be read ({error.strerror or error})") from error
     except Unreadable as fault:
         raise ImportRefused(f"{path}: {fault}") from None
     version = found.get("schema_version") if isinstance(found, dict) else None
     if type(version) is int and version != SCHEMA_VERSION:
-        raise ImportRefused(f"{path}: written by record schema {version}; this autotile reads {SCHEMA_VERSION}")
+        raise ImportRefused(f"{path}: {other_schema(version)}")
     if version is None or not isinstance(found.get("devices"), list):
         raise ImportRefused(f"{path}: not a file that `autotile export --format json` wrote")
     assert isinstance(found, dict)
     return found
+
+
+def _text_of(path: Path) -> bytes:
+    """The whole file; never more than may be, though it be a device or a pipe that has no end."""
+    with path.open("rb") as file:
+        text = file.read(4096)
+        if b"\0" in text:
+            raise ImportRefused(f"{path}: not text; name a file that `autotile export --format json` wrote")
+        text += file.read(LARGEST_FILE_BYTES + 1 - len(text))
+    if len(text) > LARGEST_FILE_BYTES:
+        raise ImportRefused(f"{path}: larger than 1 GiB; export fewer records at a time")
+    return text
 
 
 def _entries(document: dict[str, Any]) -> Iterator[tuple[str, object]]:
@@ -129,7 +139,7 @@ def _check(record: Record, kernels: Kernels) -> None:
         if not name or len(name) > LONGEST_NAME or _CLIMBS.search(name) or not name.isprintable():
             raise ImportRefused(f"{name[:40]!r} is not a device's name")
     if identity.schema != SCHEMA_VERSION:
-        raise ImportRefused(f"measured by record schema {identity.schema}; this autotile reads {SCHEMA_VERSION}")
+        raise ImportRefused(other_schema(identity.schema))
     measurement = record.measurement
     if record.outcome == OK and measurement is None:
         raise ImportRefused("it went well, it says, but has no time")
@@ -171,7 +181,7 @@ def _check_configuration(kernel: Kernel, record: Record) -> None:
         expression = Expression(rule.expression, f"kernel {kernel.name}, rule")
         if any(name.startswith("device.") for name in expression.names):
             continue  # that device's limits are not known here, and it did run there
-        if not expression.evaluate(scope):
+        if not expression.holds(scope):
             raise ImportRefused(f"its configuration breaks the rule {rule.expression}")
 
 

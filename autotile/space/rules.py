@@ -96,4 +96,4 @@ def violations(
     """Messages of the rules that one configuration breaks; empty when it is feasible."""
     scope = kernel.scope(problem, configuration) | device.scope()
     rules = bind_rules(kernel, problem, device, extra)
-    return tuple(bound.message(scope) for bound in rules if not bool(bound.expression.evaluate(scope)))
+    return tuple(bound.message(scope) for bound in rules if not bound.expression.holds(scope))

@@ -211,7 +211,7 @@ class _Builder:
 
     def _apply(self, rule: BoundRule, completions: int) -> None:
         scope = self.constants | self.values
-        keep = np.broadcast_to(np.asarray(rule.expression.evaluate(scope), bool), (self.rows,))
+        keep = np.broadcast_to(np.asarray(rule.expression.holds(scope)), (self.rows,))
         dropped = self.rows - int(np.count_nonzero(keep))
         if not dropped:
             return

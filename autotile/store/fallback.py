@@ -100,6 +100,15 @@ class FallbackStore:
             self._waiting[place] = waiting
         return True
 
+    def withdraw(self, record: Record) -> bool:
+        """As on disk. Raises StoreError when the best is on a disk that refuses: it would be served again."""
+        with self._lock:
+            waiting = self._waiting.get(place_of(record))
+            if waiting is not None and waiting.best == record:
+                waiting.best = None
+                return True
+            return self._disk.withdraw(record)
+
     def writable(self) -> str | None:
         """Why the disk takes nothing, or None when it does."""
         return self._disk.writable()

@@ -165,7 +165,7 @@ def read(path: Path) -> list[Record]:
         elif found is not None:
             faults.append((number, found))
     if faults:
-        warn(f"{path}: {_account(faults)}; the other {len(records)} records were read")
+        warn(f"{path}: {_account(faults)}; the other records were read")
     return records
 
 

@@ -53,6 +53,14 @@ class MemoryStore:
                 self._bests[place] = record
         return replaced
 
+    def withdraw(self, record: Record) -> bool:
+        place = place_of(record)
+        with self._lock:
+            served = self._bests.get(place) == record
+            if served:
+                del self._bests[place]
+        return served
+
     def best(self, kernel: str, problem: Problem, device: str, arch: str | None = None) -> Record | None:
         fitting = [
             record

@@ -51,6 +51,7 @@ class RecordStore(Protocol):
         self, kernel: str | None = None, problem: Problem | None = None, device: str | None = None
     ) -> list[Record]: ...
     def save_best(self, record: Record, *, over: Over | None = None) -> bool: ...
+    def withdraw(self, record: Record) -> bool: ...
     def best(self, kernel: str, problem: Problem, device: str, arch: str | None = None) -> Record | None: ...
     def bests(self, kernel: str | None = None, device: str | None = None) -> list[Record]: ...
     def devices(self) -> list[DeviceEntry]: ...
@@ -106,6 +107,15 @@ class Store:
                 if not supersedes(record, self._serve(path), over):
                     return False
                 journal.write_atomically(path, pretty(to_object(record)).encode())
+        return True
+
+    def withdraw(self, record: Record) -> bool:
+        """Takes a saved best out of service, if it still is that one; says whether it was. Raises StoreError."""
+        path, trials = self._path(record, BEST), self._path(record, RECORDS)
+        with _telling(path), journal.opened(trials) as descriptor, journal.locked(descriptor):
+            if self._serve(path) != record:
+                return False
+            path.unlink()
         return True
 
     def writable(self) -> str | None:

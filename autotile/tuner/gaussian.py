@@ -3,7 +3,8 @@
 Two rows are as far apart as their parameters' values: r² = Σ d / l², with one or two terms d a parameter and a length
 scale l for each. Between numbers d is the squared difference of places in [0, 1] and, for three values or more, a second
 term that is 1 for any two different values, so that a parameter may act as an order, as a set of names, or as both;
-between names or two values, the latter alone. The covariance is Matérn's with ν = 5/2, s²·(1 + a + a²/3)·exp(−a),
+between names or two values, the latter alone. Further columns that follow from the values (threads, bytes) may be given;
+each gives one more squared term. The covariance is Matérn's with ν = 5/2, s²·(1 + a + a²/3)·exp(−a),
 a = √5·r (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, eq. 4.17). The scales are those of the
 largest posterior density (eq. 5.8 and 5.9 with log-normal priors), found by BFGS (Nocedal and Wright, Numerical
 Optimization, 2nd ed., algorithm 6.1), so that nothing is set by hand.
@@ -32,53 +33,60 @@ SPREADS = (1.0, 1.0, 1.5)
 
 
 class Terms:
-    """The distance terms of a space's parameters, as tables between values: what length scales weigh."""
+    """What is known of each row of a table, and the distance terms in which two rows are compared.
 
-    def __init__(self, domains: Sequence[tuple[Value, ...]]) -> None:
+    `codes` are rows × parameters, as in a space; `derived` are more columns, each on a scale from 0 to 1.
+    """
+
+    def __init__(self, domains: Sequence[tuple[Value, ...]], codes: Array, derived: Array | None = None) -> None:
         sizes = [len(domain) for domain in domains]
-        self.offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-        self.width = sum(sizes)
-        self.owners: list[int] = []
-        self.tables: list[Array] = []
+        self._codes = codes
+        self._derived = np.zeros((len(codes), 0), np.float32) if derived is None else derived
+        self._offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        self._width = sum(sizes)
+        self._tables: list[tuple[int, Array]] = []
         medians: list[float] = []
         open_ = [p for p, size in enumerate(sizes) if size > 1]
         root = math.sqrt(max(1, len(open_)))
         for p in open_:
-            differs = 1.0 - np.eye(sizes[p])
             ordered = sizes[p] > 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in domains[p])
             if ordered:
                 at = places(domains[p])
-                self._add(p, (at[:, None] - at) ** 2)
+                self._tables.append((p, (at[:, None] - at) ** 2))
                 medians.append(0.5 * root)
-            self._add(p, differs)
+            self._tables.append((p, 1.0 - np.eye(sizes[p])))
             medians.append(2.0 * root if ordered else root)
+        medians += [0.5 * root] * self._derived.shape[1]
         self.medians = np.log(medians)
 
     def __len__(self) -> int:
-        return len(self.tables)
+        return len(self.medians)
 
-    def _add(self, parameter: int, table: Array) -> None:
-        self.owners.append(parameter)
-        self.tables.append(table)
-
-    def between(self, codes: Array) -> Array:
+    def between(self, rows: Array) -> Array:
         """Each term's distances among n rows, terms × n²."""
-        pairs = [table[np.ix_(codes[:, p], codes[:, p])] for p, table in zip(self.owners, self.tables, strict=True)]
+        codes, derived = self._codes[rows], self._derived[rows].astype(np.float64)
+        pairs = [table[np.ix_(codes[:, p], codes[:, p])] for p, table in self._tables]
+        pairs += [(column[:, None] - column) ** 2 for column in derived.T]
         return np.stack(pairs).reshape(len(self), -1)
 
-    def one_hot(self, codes: Array) -> Array:
-        """Rows as indicators of their values, rows × the sum of all domains' sizes."""
-        hot = np.zeros((len(codes), self.width), np.float32)
-        np.put_along_axis(hot, codes.astype(np.int64) + self.offsets, 1.0, axis=1)
-        return hot
-
-    def weighed(self, weights: Array) -> Array:
-        """The matrix W for which one_hot(x) @ W @ one_hot(y).T is r²."""
-        whole = np.zeros((self.width, self.width), np.float32)
-        for p, table, weight in zip(self.owners, self.tables, weights, strict=True):
-            part = slice(self.offsets[p], self.offsets[p] + len(table))
-            whole[part, part] += np.float32(weight) * table.astype(np.float32)
+    def coordinates(self, rows: Array) -> Array:
+        """Rows as indicators of their values, then their derived columns: what `squared` compares."""
+        whole = np.zeros((len(rows), self._width + self._derived.shape[1]), np.float32)
+        np.put_along_axis(whole, self._codes[rows].astype(np.int64) + self._offsets, 1.0, axis=1)
+        whole[:, self._width :] = self._derived[rows]
         return whole
+
+    def squared(self, left: Array, right: Array, weights: Array) -> Array:
+        """r² between the coordinates of two sets of rows, left × right: two products of matrices."""
+        form = np.zeros((left.shape[1], left.shape[1]), np.float32)
+        for (p, table), weight in zip(self._tables, weights, strict=False):
+            part = slice(self._offsets[p], self._offsets[p] + len(table))
+            form[part, part] += (weight * table).astype(np.float32)
+        r2 = (left @ form) @ right.T
+        scale = np.sqrt(weights[len(self._tables) :]).astype(np.float32)
+        a, b = left[:, self._width :] * scale, right[:, self._width :] * scale
+        r2 += np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b) - 2 * (a @ b.T)
+        return np.asarray(np.maximum(r2, 0))
 
 
 def places(domain: tuple[Value, ...]) -> Array:
@@ -111,16 +119,16 @@ class Scales:
         return math.exp(self.logs[-1]) + JITTER
 
 
-def fit(terms: Terms, codes: Array, targets: Array, starts: Sequence[Scales]) -> Scales:
-    """The most probable scales for n rows (codes, n × parameters) and their targets, from the best of some starts."""
-    objective = _objective(terms, codes, targets)
+def fit(terms: Terms, rows: Array, targets: Array, starts: Sequence[Scales]) -> Scales:
+    """The most probable scales for n rows of the table and their targets, from the best of some starts."""
+    objective = _objective(terms, rows, targets)
     found = [minimise(objective, start.logs) for start in starts]
     return Scales(min(found, key=lambda pair: pair[0])[1])
 
 
-def _objective(terms: Terms, codes: Array, targets: Array) -> Callable[[Array], tuple[float, Array]]:
+def _objective(terms: Terms, rows: Array, targets: Array) -> Callable[[Array], tuple[float, Array]]:
     """The negative log posterior density of the scales, less a constant, and its gradient."""
-    distances, count = terms.between(codes), len(codes)
+    distances, count = terms.between(rows), len(rows)
     centre = Scales.prior(terms).logs
     spread = np.concatenate([np.full(len(terms), SPREADS[0]), SPREADS[1:]])
 
@@ -192,9 +200,7 @@ class Posterior:
 
     def __init__(self, terms: Terms, scales: Scales, candidates: Array, known: Array) -> None:
         self._terms, self._scales = terms, scales
-        self._weighed = terms.weighed(scales.weights)
-        self._candidates = terms.one_hot(candidates)
-        self._known = terms.one_hot(known)
+        self._candidates, self._known = terms.coordinates(candidates), terms.coordinates(known)
         among = self._covariance(self._known, self._known).astype(np.float64)
         among.flat[:: len(known) + 1] += scales.noise
         self._half = np.linalg.inv(np.linalg.cholesky(among))
@@ -202,23 +208,22 @@ class Posterior:
         self._variance = np.float32(scales.variance) - np.einsum("ij,ij->j", self._projected, self._projected)
 
     def _covariance(self, left: Array, right: Array) -> Array:
-        squared = (left @ self._weighed) @ right.T
-        a = np.sqrt(np.maximum(squared, 0) * np.float32(5))
+        a = np.sqrt(np.float32(5) * self._terms.squared(left, right, self._scales.weights))
         return np.asarray(np.float32(self._scales.variance) * (1 + a + a * a / np.float32(3)) * np.exp(-a))
 
-    def add(self, codes: Array) -> None:
-        """One more known row (codes of its parameters)."""
-        row = self._terms.one_hot(codes[None])
+    def add(self, row: int) -> None:
+        """One more known row."""
+        new = self._terms.coordinates(np.asarray([row]))
         count = len(self._known)
-        across = self._half @ self._covariance(self._known, row)[:, 0].astype(np.float64)
+        across = self._half @ self._covariance(self._known, new)[:, 0].astype(np.float64)
         pivot = math.sqrt(max(self._scales.variance + self._scales.noise - across @ across, JITTER))
         half = np.zeros((count + 1, count + 1))
         half[:count, :count] = self._half
         half[count, :count] = -across @ self._half / pivot
         half[count, count] = 1 / pivot
-        fresh = self._covariance(row, self._candidates)[0] - across.astype(np.float32) @ self._projected
+        fresh = self._covariance(new, self._candidates)[0] - across.astype(np.float32) @ self._projected
         fresh /= np.float32(pivot)
-        self._half, self._known = half, np.concatenate([self._known, row])
+        self._half, self._known = half, np.concatenate([self._known, new])
         self._projected = np.concatenate([self._projected, fresh[None]])
         self._variance = self._variance - fresh * fresh
 
@@ -227,13 +232,13 @@ class Posterior:
         return np.asarray((self._half @ targets).astype(np.float32) @ self._projected)
 
     def deviation(self, pending: Array) -> Array:
-        """Of each candidate, as if the pending rows (p × parameters) were known to be just what the mean says.
+        """Of each candidate, as if the pending rows were known to be just what the mean says.
 
         That is Ginsbourger, Le Riche and Carraro's kriging believer (2010), which leaves the mean as it is.
         """
         variance = self._variance
         if len(pending):
-            rows = self._terms.one_hot(pending)
+            rows = self._terms.coordinates(pending)
             across = self._half.astype(np.float32) @ self._covariance(self._known, rows)
             among = (self._covariance(rows, rows) - across.T @ across).astype(np.float64)
             among.flat[:: len(rows) + 1] += self._scales.noise

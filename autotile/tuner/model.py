@@ -31,13 +31,13 @@ DESIGN = 500
 
 
 class Model:
-    def __init__(self, space: Space, seed: int, goal: int | None = None, **over) -> None:
+    def __init__(self, space: Space, seed: int, goal: int | None = None, derived=None, **over) -> None:
         self._space, self._codes = space, space.codes
         self._random = np.random.default_rng(seed)
         self._free = np.ones(len(space), bool)
         self._graph = Neighbourhood(space)
         self._goal = goal
-        self._terms = Terms(space.domains)
+        self._terms = Terms(space.domains, space.codes, derived)
         self._scales = Scales.prior(self._terms) if len(self._terms) else None
         self._taken: list[int] = []
         self._times: dict[int, float] = {}
@@ -109,7 +109,7 @@ class Model:
             score = -mean
         else:
             pending = [r for r in self._taken if r not in self._times]
-            sd = self._posterior.deviation(self._codes[pending])
+            sd = self._posterior.deviation(np.asarray(pending, np.int64))
             if kind == "ts":
                 score = -(mean + sd * self._random.standard_normal(len(sd)))
             else:
@@ -157,7 +157,7 @@ class Model:
             self._rebuild(refit)
         else:
             for row in self._news:
-                self._posterior.add(self._codes[row])
+                self._posterior.add(row)
                 self._known.append(row)
         self._news = []
 
@@ -177,10 +177,10 @@ class Model:
                 starts.append(
                     Scales(prior + self._random.standard_normal(len(prior)) * np.r_[np.ones(len(prior) - 2), 0, 0])
                 )
-            self._scales = fit(self._terms, self._codes[rows], self._targets(rows), starts)
+            self._scales = fit(self._terms, np.asarray(rows), self._targets(rows), starts)
             self.fit_s += time.perf_counter() - b
         self._rows = self._candidates()
-        self._posterior = Posterior(self._terms, self._scales, self._codes[self._rows], self._codes[self._known])
+        self._posterior = Posterior(self._terms, self._scales, self._rows, np.asarray(self._known))
         if len(self._free) > self.o["most_rows"]:
             for _ in range(self.o["ext"]):
                 self._extend()
@@ -188,7 +188,7 @@ class Model:
     def _extend(self) -> None:
         """Adds the neighbours of the rows that the model likes best."""
         targets = self._targets(self._known)
-        mean, sd = self._posterior.mean(targets), self._posterior.deviation(self._codes[:0])
+        mean, sd = self._posterior.mean(targets), self._posterior.deviation(np.empty(0, np.int64))
         score = log_improvement((targets.min() - self.o["margin"] - mean) / sd) + np.log(sd)
         order = np.argsort(-score, kind="stable")
         best = self._rows[order[: self.o["top"]]]
@@ -197,7 +197,7 @@ class Model:
         self._top = best
         rows = np.unique(np.concatenate([keep, near[self._free[near]]]))
         self._rows = rows
-        self._posterior = Posterior(self._terms, self._scales, self._codes[self._rows], self._codes[self._known])
+        self._posterior = Posterior(self._terms, self._scales, self._rows, np.asarray(self._known))
 
     def _candidates(self) -> Array:
         if len(self._free) <= self.o["most_rows"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -18,7 +19,7 @@ from autotile.devices.base import Device
 from autotile.errors import EnvironmentalError, VariantError
 from autotile.measure import Variant, make_variant
 from autotile.spec import Spec
-from autotile.store import RecordStore
+from autotile.store import RecordStore, StoreWarning
 from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best, of_trials
 from autotile.tuner.plan import known_records, make_plan
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
@@ -301,9 +302,12 @@ class _Search:
 
     def _hear_of_others(self) -> None:
         """Takes in what other searches of the same problem have put on record meanwhile, so that all crown one best."""
-        if not self.workshop.fresh:
-            for row, record in known_records(self.plan, self.store).items():
-                self.records.setdefault(row, record)
+        if self.workshop.fresh:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StoreWarning)  # what is damaged was said when the search began
+            others = known_records(self.plan, self.store)
+        self.records = others | self.records
 
     def _measured_anew(self, stored: Record) -> bool:
         """With `fresh`, a saved best whose configuration this run has measured again says nothing any more."""

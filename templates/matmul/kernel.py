@@ -25,8 +25,9 @@ def error_bound(inputs: Arrays, problem: Problem) -> Arrays:
     Summing k products in any order, with or without fused multiply-add, in a type of unit roundoff u gives
     |fl(AB) − AB| ≤ γ_k |A||B|, γ_k = k·u / (1 − k·u) (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
     §3.5). u is the accumulator's: 2⁻²⁴ for float32 and 16-bit types (whose products are exact in float32), 2⁻⁵³ for
-    float64. Rounding the sum to a 16-bit output adds u_out·(|AB| + γ_k |A||B|), and underflow one smallest subnormal.
-    The reference in float64 is itself off by γ_k of float64, which is added: for float64 that doubles the bound.
+    float64. Rounding the sum to a 16-bit output adds u_out·(|AB| + γ_k |A||B|). Underflow adds half a smallest
+    subnormal for each of the k products, any of which may fall below it, and one for the output (ibid., §2.4). The
+    reference in float64 is itself off by γ_k of float64, which is added: for float64 that doubles the bound.
     """
     element = element_type(problem.dtype)
     a, b = inputs["a"].astype(np.float64), inputs["b"].astype(np.float64)
@@ -36,7 +37,7 @@ def error_bound(inputs: Arrays, problem: Problem) -> Arrays:
     if element is not accumulator:
         bound += element.unit_roundoff * (np.abs(a @ b) + bound)
     bound += _gamma(problem["k"], element_type("float64").unit_roundoff) * size
-    return {"c": bound + _smallest_subnormal(problem.dtype)}
+    return {"c": bound + _smallest_subnormal(problem.dtype) * (1 + problem["k"] / 2)}
 
 
 def _gamma(count: int, unit_roundoff: float) -> float:

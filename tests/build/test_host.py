@@ -13,7 +13,10 @@ from processes import alive, gone, needs_proc, pids_in
 from autotile.build import Builder, process
 from autotile.build.host import ENVIRONMENT_FLAGS, short_version
 from autotile.build.process import CompileTimeout, ProcessPool, kill_group
+from autotile.devices.emulator.device import EmulatorDevice
 from autotile.errors import CompileError, ToolchainMissing
+from autotile.kernels import load_kernel
+from autotile.measure import make_variant, make_workload
 from autotile.types import Source, Target
 
 HOST = Target("host", "host")
@@ -208,3 +211,19 @@ def test_a_group_that_is_gone_is_killed_without_a_word():
     with subprocess.Popen([sys.executable, "-c", ""], start_new_session=True) as process:
         process.wait()
         kill_group(process.pid)
+
+
+def test_a_compiler_that_hardens_by_default_builds_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of Ubuntu and Fedora do: libc's own memcpy must not come into the emulator's runtime."""
+    cxx = tmp_path / "hardened-g++"
+    hardened = "-D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection -fcf-protection"
+    cxx.write_text(f'#!/bin/sh\nexec g++ {hardened} "$@"\n', encoding="utf-8")
+    cxx.chmod(0o755)
+    monkeypatch.setenv("AUTOTILE_CXX", str(cxx))
+    device, kernel = EmulatorDevice(), load_kernel("transpose")
+    problem = kernel.problem({"rows": 33, "cols": 65})
+    variant = make_variant(kernel, problem, kernel.configuration())
+    with Builder(device.target, tmp_path / "home", jobs=1) as builder:
+        binary = builder.build(variant.source)
+    with device.stage(make_workload(kernel, problem)) as stage:
+        assert stage.check(device.load(binary), variant.launch).ok

@@ -13,6 +13,7 @@ from autotile.codegen import template_digest
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.kernels import load_kernel
 from autotile.runtime import notes
+from autotile.runtime.load import flags_at_hand
 from autotile.types import PROVEN, SCHEMA_VERSION, Identity, Measurement, Record
 
 ROW_SUMS = """
@@ -86,7 +87,8 @@ def saved() -> Callable[..., Record]:
         kernel = load_kernel(changes.pop("kernel", "matmul"))
         sizes = changes.pop("sizes", {"m": m, "n": n, "k": k})
         parameters = changes.pop("parameters", SMALL if kernel.name == "matmul" else {})
-        identity = Identity(info.name, info.arch, info.driver, compiler, template_digest(kernel), SCHEMA_VERSION, True)
+        template, flags = template_digest(kernel), flags_at_hand(device.target)
+        identity = Identity(info.name, info.arch, info.driver, compiler, template, SCHEMA_VERSION, True, flags)
         identity = dataclasses.replace(identity, **changes)
         return Record(
             kernel.problem(sizes, dtype),

@@ -19,9 +19,10 @@ from autotile.devices.gpus import find_gpu
 from autotile.errors import DeviceNotFound, NotTuned, UsageError
 from autotile.kernels import load_kernel
 from autotile.runtime.choose import choose
+from autotile.runtime.load import flags_at_hand
 from autotile.runtime.notes import AutotileWarning
 from autotile.store import MemoryStore, Store
-from autotile.types import Configuration, Record
+from autotile.types import Configuration, Record, Target
 
 Make = Callable[..., Record]
 EMULATED = "emulated NVIDIA H200"
@@ -129,10 +130,10 @@ def test_another_template_is_not_exact(saved: Make) -> None:
     assert [text.partition(" ")[0] for text in found.differs] == ["template"]
 
 
-@pytest.mark.parametrize("part", ["driver", "compiler"])
-def test_another_driver_or_compiler_is_said_once(saved: Make, part: str) -> None:
+@pytest.mark.parametrize(("field", "part"), [("driver",) * 2, ("compiler",) * 2, ("flags", "compiler flags")])
+def test_another_driver_or_compiler_is_said_once(saved: Make, field: str, part: str) -> None:
     """The kernel is exact all the same, and a call does not say it again."""
-    store, a, b = holding(saved(**{part: "5.70"})), np.ones((64, 40), np.float32), np.ones((40, 48), np.float32)
+    store, a, b = holding(saved(**{field: "5.70"})), np.ones((64, 40), np.float32), np.ones((40, 48), np.float32)
     with pytest.warns(AutotileWarning, match=f"tuned with the {part} 5.70; here it is .* It still runs") as said:
         found = load(store, strict=True)
     assert found.match == "exact"
@@ -140,6 +141,15 @@ def test_another_driver_or_compiler_is_said_once(saved: Make, part: str) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.array_equal(load(store, strict=True)(a, b), a @ b)
+
+
+def test_flags_at_hand_are_those_of_the_environment(saved: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-O1 -G")
+    monkeypatch.setenv("CPATH", "/mine")
+    assert flags_at_hand(Target("cuda", "sm_90")) == "NVCC_APPEND_FLAGS='-O1 -G'"
+    with pytest.warns(AutotileWarning, match="the compiler flags none; here it is .*CPATH=/mine"):
+        load(holding(saved(flags="")))
+    assert load(holding(saved()), strict=True).match == "exact"
 
 
 @pytest.mark.parametrize("ours", [{"template": "0" * 16}, {"m": 128}, {}])

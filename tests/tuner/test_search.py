@@ -508,9 +508,14 @@ def test_finals_take_turns() -> None:
 
         return times
 
-    found = interleaved([contestant("a", 1.0), contestant("b", 2.0)], rounds=3, runs_a_round=2)
-    assert order == ["a", "b"] * 3
-    assert [(m.time_ms, m.runs) for m in found] == [(1.0, 6), (2.0, 6)]  # the cold first of each round is dropped
+    found = interleaved([contestant("a", 10.0), contestant("b", 20.0)], rounds=3, runs_a_round=2)
+    assert order == ["a", "b", "b", "a", "a", "b"]  # there and back
+    assert [(m.time_ms, m.runs) for m in found] == [(10.0, 6), (20.0, 6)]  # the cold first of each round is dropped
+
+
+def test_finals_of_short_kernels_take_more_turns() -> None:
+    short, long = (interleaved([lambda runs, ms=ms: (ms,) * runs], runs_a_round=4) for ms in (0.005, 50.0))
+    assert (short[0].runs, long[0].runs) == (160, 32)
 
 
 def test_the_floor_is_arithmetic_or_traffic(kernels_at: Callable[..., float]) -> None:

@@ -19,7 +19,7 @@ from autotile.devices.cuda import driver as cuda
 from autotile.devices.cuda.clocks import ClockMeter
 from autotile.devices.cuda.info import read_info
 from autotile.devices.cuda.program import CudaProgram
-from autotile.devices.cuda.stage import CudaStage
+from autotile.devices.cuda.stage import GUARD_BYTES, CudaStage
 from autotile.devices.info import Clocks, DeviceInfo
 from autotile.errors import ArgumentTypeError, DeviceNotFound, LaunchError
 from autotile.types import Binary, Launch, Source, Target
@@ -51,6 +51,13 @@ def open_cuda(index: int = 0) -> CudaDevice:
         return _open[index]
 
 
+def open_unguarded(index: int) -> CudaDevice:
+    """`open_cuda`, for a process that runs under a checker of memory accesses."""
+    device = open_cuda(index)
+    device.guard_bytes = 0
+    return device
+
+
 class CudaDevice:
     """A GPU through pycuda, in its primary context, which PyTorch and CuPy use too.
 
@@ -60,6 +67,7 @@ class CudaDevice:
 
     def __init__(self, driver: Any, index: int) -> None:
         self.index = index
+        self.guard_bytes = GUARD_BYTES
         self.poisoned: str | None = None
         self._driver = driver
         device = driver.Device(index)
@@ -96,6 +104,11 @@ class CudaDevice:
     @property
     def reopen(self) -> Callable[[], CudaDevice]:
         return partial(open_cuda, self.index)
+
+    @property
+    def reopen_unguarded(self) -> Callable[[], CudaDevice]:
+        """The same, with arrays that end where their allocations do: for a checker that knows allocations."""
+        return partial(open_unguarded, self.index)
 
     @property
     def launch_limit_s(self) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autotile.devices.base import Array, Check, Workload, compare
+from autotile.devices.base import Array, Check, Workload, compare, is_exact, wide_dtype
 from autotile.devices.cuda.program import CudaProgram, Pointer
 from autotile.errors import EnvironmentalError
 from autotile.types import Launch
@@ -37,6 +37,7 @@ class CudaStage:
 
     def __init__(self, device: CudaDevice, driver: Any, workload: Workload, comparer: CudaProgram | None) -> None:
         self._device, self._driver, self._workload, self._comparer = device, driver, workload, comparer
+        self._guard_bytes = device.guard_bytes
         self._memory: list[Any] = []
         self._sets: list[dict[str, int]] = []
         self._expected: dict[str, tuple[int, int]] = {}
@@ -127,10 +128,10 @@ class CudaStage:
         self._flush_bytes = max(LEAST_FLUSH_BYTES, 2 * info.l2_bytes)
         fixed = {name: _reference_of(self._workload, name) for name in self._workload.outputs}
         fixed_bytes = self._flush_bytes + sum(
-            _padded(array.nbytes) + (_padded(bound.nbytes) if isinstance(bound, np.ndarray) else 0)
+            self._padded(array.nbytes) + (self._padded(bound.nbytes) if isinstance(bound, np.ndarray) else 0)
             for array, bound in fixed.values()
         )
-        set_bytes = sum(_padded(nbytes) for nbytes in self._sizes().values())
+        set_bytes = sum(self._padded(nbytes) for nbytes in self._sizes().values())
         free = int(driver.mem_get_info()[0]) * 15 // 16  # the rest is for the modules and CUDA itself
         sets = min(INPUT_SETS, (free - fixed_bytes) // max(set_bytes, 1))
         if sets < 1:
@@ -145,7 +146,10 @@ class CudaStage:
             self._expected[name] = (self._alloc(reference.nbytes), bounds)
         for _ in range(sets):
             self._sets.append(
-                {name: self._alloc(nbytes + 2 * GUARD_BYTES) + GUARD_BYTES for name, nbytes in self._sizes().items()}
+                {
+                    name: self._alloc(nbytes + 2 * self._guard_bytes) + self._guard_bytes
+                    for name, nbytes in self._sizes().items()
+                }
             )
 
     def _sizes(self) -> dict[str, int]:
@@ -213,14 +217,14 @@ class CudaStage:
         sizes = self._sizes()
         for name in self._workload.outputs:
             self._driver.memset_d8_async(
-                self._sets[number][name] - GUARD_BYTES, poison, sizes[name] + 2 * GUARD_BYTES, self._stream
+                self._sets[number][name] - self._guard_bytes, poison, sizes[name] + 2 * self._guard_bytes, self._stream
             )
 
     def _compare(self, name: str, poison: int, number: int = 0) -> Check:
         shape, dtype = self._workload.outputs[name]
         size = int(np.prod(shape, dtype=np.int64))
         bound = self._workload.bound[name]
-        kind = EXACT + dtype.itemsize if _is_exact(bound) else FLOAT_TYPES.get(dtype.name, 0)
+        kind = EXACT + dtype.itemsize if is_exact(bound) else FLOAT_TYPES.get(dtype.name, 0)
         if self._comparer is None or kind == 0:
             return compare(self._host_output(name, number), self._workload.reference[name], bound)
         scalar = 0.0 if isinstance(bound, np.ndarray) and bound.ndim else float(bound)
@@ -257,9 +261,9 @@ class CudaStage:
         return int(result[0]), int(result[1]), struct.unpack("d", result[2].tobytes())[0]
 
     def _wrote_outside(self, name: str, nbytes: int, poison: int) -> str:
-        guard = np.empty(GUARD_BYTES, np.uint8)
+        guard = np.empty(self._guard_bytes, np.uint8)
         for side, address in (
-            ("before the start", self._sets[0][name] - GUARD_BYTES),
+            ("before the start", self._sets[0][name] - self._guard_bytes),
             ("after the end", self._sets[0][name] + nbytes),
         ):
             self._download(address, guard)
@@ -292,24 +296,18 @@ class CudaStage:
         if out.nbytes:
             self._driver.memcpy_dtoh(out.reshape(-1).view(np.uint8), address)
 
-
-def _is_exact(bound: Array | float) -> bool:
-    return np.ndim(bound) == 0 and float(bound) == 0.0
-
-
-def _padded(nbytes: int) -> int:
-    """Bytes that an allocation takes, guards included: CUDA gives out memory in blocks of 512 bytes and more."""
-    return -(-(nbytes + 2 * GUARD_BYTES) // 512) * 512
+    def _padded(self, nbytes: int) -> int:
+        """Bytes that an allocation takes, guards included: CUDA gives out memory in blocks of 512 bytes and more."""
+        return -(-(nbytes + 2 * self._guard_bytes) // 512) * 512
 
 
 def _reference_of(workload: Workload, name: str) -> tuple[Array, Array | float]:
     """Reference and bound as the comparer reads them: the output's own dtype where the bound is 0, else float64."""
     shape, dtype = workload.outputs[name]
     bound = workload.bound[name]
-    if _is_exact(bound):
+    if is_exact(bound):
         return np.ascontiguousarray(workload.reference[name], dtype), 0.0
-    wide = np.complex128 if dtype.kind == "c" else np.float64  # complex outputs are compared on the host
-    reference = np.ascontiguousarray(workload.reference[name], wide)
+    reference = np.ascontiguousarray(workload.reference[name], wide_dtype(dtype))
     if np.ndim(bound) == 0:
         return reference, float(bound)
     return reference, np.ascontiguousarray(np.broadcast_to(np.asarray(bound, np.float64), shape))

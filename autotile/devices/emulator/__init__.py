@@ -8,13 +8,12 @@ It has no clock and no caches: what it says about speed is counted, never timed.
 
 from __future__ import annotations
 
+from autotile.devices.emulator.compiler import HostToolchain, find_host_compiler
 from autotile.devices.emulator.program import EmulatedProgram, device_buffer
 from autotile.devices.emulator.report import Access, Diagnostic, Report
 from autotile.devices.emulator.toolchain import (
     HostBuild,
-    HostToolchain,
     compile_host,
-    find_host_compiler,
     flags_identity,
 )
 from autotile.devices.emulator.unsupported import refuse_unsupported

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+
+from autotile.devices.emulator.compiler import run_alone
 
 _TIMEOUT_S = 30.0
 _ADDRESS = re.compile(r"^0x([0-9a-fA-F]+)$")
@@ -31,15 +32,15 @@ class LineTable:
             return
         # The instruction before the return address is the call; -i lists the inlined frames, innermost first.
         command = [tool, "-a", "-i", "-e", str(self._shared_object)]
+        question = "".join(f"{address - 1:#x}\n" for address in asked)
         try:
-            answer = subprocess.run(
-                command, input="".join(f"{address - 1:#x}\n" for address in asked), capture_output=True,
-                text=True, errors="replace", timeout=_TIMEOUT_S, check=True,
-            )  # fmt: skip
-        except (OSError, subprocess.SubprocessError):
+            status, said = run_alone(command, question, _TIMEOUT_S)
+        except (OSError, TimeoutError):
+            return
+        if status != 0:
             return
         current = 0
-        for text in answer.stdout.splitlines():
+        for text in said.splitlines():  # what it says on stderr is among them, and matches neither pattern
             address = _ADDRESS.match(text)
             frame = _FRAME.search(text)
             if address is not None:

@@ -9,17 +9,14 @@ import json
 import os
 import platform
 import re
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
+from autotile.devices.emulator.compiler import ASK_LIMIT_S, HostToolchain, Runner, first_line, run_alone
 from autotile.devices.emulator.program import EmulatedProgram
 from autotile.devices.emulator.source import ARENA_SYMBOL, bind_shared_arrays
 from autotile.devices.emulator.unsupported import refuse_unsupported
@@ -28,19 +25,12 @@ from autotile.errors import CompileError, LaunchError, ToolchainMissing
 HOST_FOLDER = Path(__file__).parent / "host"
 SOURCE_NAME = "kernel.cu"
 RUNTIME_TIMEOUT_S = 120.0
-ASK_LIMIT_S = 15.0
-
-Runner: TypeAlias = "Callable[[Sequence[str], str, float], tuple[int, str]]"
-"""Runs a command on an input for so many seconds at most: its status and messages. Raises TimeoutError and OSError."""
 
 _FENCES = ("begin", "end", "arena")
 _OBJECTS = tuple(f"{part}.o" for part in (*_FENCES, "runtime"))
 _LIST_NAME = "objects.json"
 _VERIFIED: set[Path] = set()  # runtime folders whose objects this process found, or made, intact
 _ERROR = re.compile(rf"(?:^|/){re.escape(SOURCE_NAME)}:(\d+):(?:\d+:)?\s*(?:fatal )?error: (.*)$", re.MULTILINE)
-_ANY_ERROR = re.compile(
-    r"(?:(?:internal compiler )?error|cannot find|undefined reference|undefined symbol)[^\n]*", re.IGNORECASE
-)
 _NO_ENTRY = re.compile(r"(?:^|/)entry:\d+:", re.MULTILINE)
 # Said of the machine even where a line of the source is named, as when the disk is full.
 _MACHINE_FAULT = re.compile(
@@ -48,18 +38,6 @@ _MACHINE_FAULT = re.compile(
     r"|[Cc]annot create temporary|cannot execute|unrecognized (?:command[- ]line )?(?:option|argument)"
 )
 _EMPTY_KERNEL = 'extern "C" __global__ void empty() {}\n'
-
-
-@dataclass(frozen=True)
-class HostToolchain:
-    """A C++ compiler: where it is, and the first line of what it says of its version."""
-
-    path: str
-    version_text: str
-
-    @property
-    def is_clang(self) -> bool:
-        return "clang" in self.version_text
 
 
 @dataclass(frozen=True)
@@ -71,65 +49,6 @@ class HostBuild:
     build_s: float
     flags: tuple[str, ...]
     traced: bool
-
-
-def run_alone(command: Sequence[str], text: str, timeout_s: float) -> tuple[int, str]:
-    """The runner of a build that nobody else may stop."""
-    # A session of its own, because the driver's children hold the pipe open after the driver has been killed.
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
-        errors="replace", start_new_session=True, env={**os.environ, "LC_ALL": "C"},
-    )  # fmt: skip
-    try:
-        said, _ = process.communicate(text, timeout=timeout_s)
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError from error
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may have ended by itself
-            os.killpg(process.pid, signal.SIGKILL)
-        with process:  # reaps it and closes its pipes
-            pass
-    return process.returncode, said
-
-
-def find_host_compiler(runner: Runner = run_alone, limit_s: float = ASK_LIMIT_S) -> HostToolchain:
-    """The compiler of AUTOTILE_CXX, else of CXX, else g++, clang++ or c++.
-
-    `runner` runs each of them, to ask for its version, for `limit_s` seconds at most. Raises ToolchainMissing.
-    """
-    named = os.environ.get("AUTOTILE_CXX")
-    faults = []
-    # CXX may hold what only make understands, such as "ccache g++": then it is passed over.
-    for command in [named] if named else filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")):
-        found = _ask_version(command, runner, limit_s)
-        if isinstance(found, HostToolchain):
-            return found
-        faults.append(f"{command!r}, which {found}")
-    if named:
-        raise ToolchainMissing(f"AUTOTILE_CXX names {faults[0]}. Name a C++ compiler, or unset it.")
-    install = "xcode-select --install" if sys.platform == "darwin" else "apt install g++ (or dnf install gcc-c++)"
-    raise ToolchainMissing(
-        "the emulator compiles kernels for this machine's CPU and found no C++ compiler; it tried "
-        f"{'; '.join(faults)}. Install one: {install}; or name it in AUTOTILE_CXX."
-    )
-
-
-def _ask_version(command: str, runner: Runner, limit_s: float) -> HostToolchain | str:
-    """The compiler, or what is wrong with it."""
-    path = shutil.which(command)
-    if path is None:
-        return "cannot be run as a program" if os.path.exists(command) else "is not there, or not on the PATH"
-    try:
-        status, said = runner([path, "--version"], "", limit_s)
-    except TimeoutError:
-        return f"did not answer `{path} --version` within {limit_s:g} s and was stopped"
-    except OSError as error:
-        return f"cannot be run: {error}"
-    lines = said.strip().splitlines()
-    if status != 0 or not lines:
-        return f"answered `{path} --version` with status {status} and {_first_line(said)!r}"
-    numbered = [line for line in lines if re.search(r"\d\.\d", line)]  # unlike a wrapper's warning before it
-    return HostToolchain(path, [*numbered, *lines][0].strip())
 
 
 @functools.lru_cache(maxsize=1)
@@ -153,7 +72,18 @@ def _host_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-_COMMON_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-w", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti")
+# Some distributions' compilers fortify by default: with a memcpy of libc's, where the runtime has its own.
+_NOT_FORTIFIED = "-U_FORTIFY_SOURCE"
+_COMMON_FLAGS = (
+    _NOT_FORTIFIED,
+    "-std=c++17",
+    "-O2",
+    "-fPIC",
+    "-w",
+    "-fvisibility=hidden",
+    "-fno-exceptions",
+    "-fno-rtti",
+)
 
 
 # A tail call would leave the runtime a return address in the caller of the line that made it.
@@ -259,7 +189,7 @@ def _build_runtime(toolchain: HostToolchain, folder: Path, runner: Runner) -> No
             command = [toolchain.path, *_COMMON_FLAGS, *defines, "-c", str(HOST_FOLDER / file), "-o", str(output)]
             status, errors = runner(command, "", RUNTIME_TIMEOUT_S)
             if status != 0 or not output.is_file() or not output.stat().st_size:
-                said = _first_line(errors) if status else "it wrote no object file"
+                said = first_line(errors) if status else "it wrote no object file"
                 raise ToolchainMissing(
                     f"{toolchain.version_text} cannot compile the emulator's runtime: {said}. "
                     "Install a compiler with C++17 (g++ 10 or clang++ 12 and later), or name one in AUTOTILE_CXX."
@@ -278,13 +208,6 @@ def _build_runtime(toolchain: HostToolchain, folder: Path, runner: Runner) -> No
             with contextlib.suppress(OSError):  # another process may clear the same damaged folder
                 folder.rename(Path(scratch) / f"damaged-{attempt}")
         raise OSError(f"{folder} cannot be replaced")
-
-
-def _first_line(errors: str) -> str:
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    telling = [line for line in lines if "ld returned" not in line]  # says only that something came before it
-    match = _ANY_ERROR.search("\n".join(telling))
-    return match.group() if match else ([*telling, *lines, "no message"])[0]
 
 
 def _failure(
@@ -308,7 +231,7 @@ def _failure(
         )
     fault = fault_of_machine()
     if fault is None:
-        return CompileError(f"{SOURCE_NAME}: {_first_line(errors)} ({toolchain.version_text})")
+        return CompileError(f"{SOURCE_NAME}: {first_line(errors)} ({toolchain.version_text})")
     return ToolchainMissing(
         f"{named} does not even compile an empty kernel: {fault}. Mend it, or name another compiler in AUTOTILE_CXX."
     )
@@ -370,7 +293,7 @@ def compile_host(
 
     def fault_of_machine() -> str | None:
         status, errors = run(_EMPTY_KERNEL, "empty")
-        return None if status == 0 else _first_line(errors)
+        return None if status == 0 else first_line(errors)
 
     try:
         status, errors = run(source_text, entry)

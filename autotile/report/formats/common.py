@@ -52,4 +52,5 @@ def rate_of(record: Record, kernels: Kernels) -> str:
 
 
 def provenance(identity: Identity) -> str:
-    return one_line(f"driver {identity.driver}, {identity.compiler}")
+    flags = f", {identity.flags}" if identity.flags else ""
+    return one_line(f"driver {identity.driver}, {identity.compiler}{flags}")

@@ -45,7 +45,7 @@ def _row(record: Record) -> dict[str, Any]:
             for axis, side in zip("xyz", launch.get(what, [None] * 3), strict=True)
         },
         "shared_bytes": launch.get("shared_bytes"),
-        **{name: identity[name] for name in ("driver", "compiler", "template", "schema")},
+        **{name: identity[name] for name in ("driver", "compiler", "flags", "template", "schema")},
     }
     row |= {name: value for name, value in found.items() if name not in row and name not in _NESTED}
     row |= {f"size_{name}": size for name, size in found["sizes"].items()}

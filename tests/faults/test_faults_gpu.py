@@ -1,0 +1,125 @@
+"""Kernels that go wrong on a real GPU: each costs one record, and the next is measured as if nothing had been."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faulty import no_orphans
+from faulty_kernel import write_faulty
+
+import autotile
+from autotile.store import Store
+from autotile.types import Record
+
+pytestmark = pytest.mark.gpu
+
+N = 1 << 26
+"""Elements: 512 MiB are read and written, so that times are steady."""
+
+RIGHT = {128: "none", 256: "none", 512: "none"}
+
+OUTCOMES = {
+    "nothing": ("wrong_result", "elements are wrong"),
+    "wrong": ("wrong_result", "1 of 67108864 elements are wrong"),
+    "half": ("wrong_result", "(never written)"),
+    "nan": ("wrong_result", "nan instead of"),
+    "outside": ("wrong_result", "after the end of its output"),
+    "illegal": ("launch_error", "illegal"),
+    "misaligned": ("launch_error", "misaligned"),
+    "trap": ("launch_error", "launch failed"),
+    "resources": ("launch_error", "registers × 1024 threads >"),
+    "hang": ("timeout", "had not ended after 2 s"),
+    "does_not_compile": ("compile_error", "error"),
+}
+"""A missing barrier (`race`) shows on a GPU when it likes: that one is the emulator's to find."""
+
+
+def times(records: object) -> dict[object, float]:
+    assert isinstance(records, (list, tuple))
+    return {r.configuration["width"]: r.time_ms for r in records if r.ok and isinstance(r, Record)}
+
+
+def test_each_fault_costs_one_record_and_disturbs_no_time(tmp_path: Path) -> None:
+    clean = write_faulty(tmp_path, "none", N, "[128, 256, 512]")
+    (alone,) = autotile.search(clean, device="cuda", templates=tmp_path)
+    assert alone.outcomes == {"ok": 3}
+    # In the order of the grid each right variant comes first of its width, behind the faults of the width before it.
+    faulty = write_faulty(tmp_path, ", ".join(["none", *OUTCOMES]), N, "[128, 256, 512]")
+    with no_orphans():
+        (among,) = autotile.search(faulty, device="cuda", templates=tmp_path, fresh=True)
+    found = {(r.configuration["width"], str(r.configuration["fault"])): r for r in among.records}
+    for width in (128, 256, 512):
+        assert found[width, "none"].outcome == "ok"
+        for fault, (outcome, words) in OUTCOMES.items():
+            record = found[width, fault]
+            assert (fault, record.outcome) == (fault, outcome), record.message
+            assert words in record.message, (fault, record.message)
+    before, after = times(alone.records), times(among.records)
+    assert after == pytest.approx(before, rel=0.05)
+    assert among.best is not None
+    assert among.best.configuration["fault"] == "none"
+    assert alone.best is not None
+    assert among.best.time_ms == pytest.approx(alone.best.time_ms, rel=0.05)
+    assert dict(among.best.extra)["traced"] == "yes"
+
+
+def test_a_race_that_the_gpu_hides_is_found_by_the_emulator(tmp_path: Path) -> None:
+    """32 lanes run in step, so neighbours in a warp hardly ever meet this one."""
+    file = write_faulty(tmp_path, "race", N)
+    (result,) = autotile.search(file, device="cuda", templates=tmp_path)
+    assert result.best is None
+    assert Store().bests("faulty") == []
+    (record,) = result.records
+    assert record.outcome == "wrong_result"
+    if "the emulator found" in record.message:
+        assert "shared-memory race" in record.message
+
+
+def test_verify_sanitize_passes_what_is_right(tmp_path: Path) -> None:
+    file = write_faulty(tmp_path, "none", 1 << 20)
+    (result,) = autotile.search(file, device="cuda", templates=tmp_path)
+    assert result.best is not None
+    command = [
+        sys.executable,
+        "-m",
+        "autotile",
+        "verify",
+        "--device",
+        "cuda",
+        "--sanitize",
+        "--templates",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("ok")
+    assert "memcheck found nothing" in done.stdout
+    assert "racecheck found nothing" in done.stdout
+
+
+def test_the_sanitizer_sees_a_race_and_an_access_beyond_an_array(tmp_path: Path) -> None:
+    from autotile.build import Builder
+    from autotile.devices.select import open_device
+    from autotile.errors import VariantError
+    from autotile.kernels import load_kernel
+    from autotile.measure import make_variant
+    from autotile.measure.sanitize import find_sanitizer, sanitize
+
+    write_faulty(tmp_path, "none", 1 << 20)
+    device, kernel = open_device("cuda"), load_kernel("faulty", tmp_path)
+    with Builder(device.target) as builder:
+        for fault, tool, words in (
+            ("race", "racecheck", "hazard"),
+            ("outside", "memcheck", "Invalid __global__ write"),
+        ):
+            variant = make_variant(kernel, kernel.problem({"n": 1 << 20}), kernel.configuration({"fault": fault}))
+            try:
+                found = sanitize(tool, find_sanitizer(), device, builder, variant)  # type: ignore[arg-type]
+            except VariantError as error:  # the tool ended the kernel, or its result was wrong
+                assert fault == "outside", error
+                continue
+            assert not found.clean
+            assert words in found.words, found.words

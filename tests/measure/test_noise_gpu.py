@@ -1,0 +1,40 @@
+"""The same kernel as two variants: the times of a GPU must call it the same."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from autotile.build import Builder
+from autotile.devices.select import open_device
+from autotile.kernels import load_kernel
+from autotile.measure import make_variant, make_workload
+from autotile.measure.noise import verdict
+from autotile.measure.timing import interleaved
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("transpose", {"rows": 8192, "cols": 8192}), ("transpose", {"rows": 1024, "cols": 1024}),
+     ("matmul", {"m": 2048, "n": 2048, "k": 2048})],
+)  # fmt: skip
+def test_a_kernel_is_as_fast_as_itself(name: str, sizes: dict[str, int]) -> None:
+    device, kernel = open_device("cuda"), load_kernel(name)
+    problem = kernel.problem(sizes)
+    variant = make_variant(kernel, problem, kernel.configuration())
+    with Builder(device.target) as builder:
+        binary = builder.build(variant.source)
+        with device.stage(make_workload(kernel, problem)) as stage:
+            times = partial(stage.times_ms, device.load(binary), variant.launch)
+            first, second = interleaved([times, times], rounds=16)
+    assert abs(first.time_ms / second.time_ms - 1) < 0.01
+    assert verdict(first, second) == "same"
+
+
+def test_clocks_are_read() -> None:
+    clocks = open_device("cuda").clocks()
+    assert clocks is not None
+    assert 100 <= clocks.sm_mhz <= 5000
