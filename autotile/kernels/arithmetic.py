@@ -1,8 +1,8 @@
 """What the operators and functions of expressions mean, on numbers and on numpy columns alike: Python's arithmetic.
 
 Columns hold 64-bit integers, which numpy lets wrap round without a word. Here a column's result is Python's own, or an
-OverflowError where it does not fit; booleans count as 0 and 1; and text is a TypeError. Dividing by zero gives 0, so
-that one expression may guard against its own divisor.
+OverflowError where it does not fit; booleans count as 0 and 1; and text is a TypeError. The quotients of / are float64.
+Dividing by zero gives 0, so that one expression may guard against its own divisor.
 """
 
 from __future__ import annotations

@@ -101,10 +101,15 @@ class Model:
             near = free & np.isin(self._rows, near)
             if near.any():
                 kind = self.o["localmode"]
-                if self.o["localmode"] != "all":
+                if self.o["localmode"] == "ei":
+                    kind = "ei0"
+                elif self.o["localmode"] == "eimean":
+                    kind = "ei0" if len(self._taken) < .9 * self._goal else "mean"
+                elif self.o["localmode"] != "all":
                     free = near
                 else:
                     kind = "mean"
+        margin = 0 if kind == "ei0" else self.o["margin"]
         if kind == "mean":
             score = -mean
         else:
@@ -113,7 +118,7 @@ class Model:
             if kind == "ts":
                 score = -(mean + sd * self._random.standard_normal(len(sd)))
             else:
-                score = log_improvement((targets.min() - self.o["margin"] - mean) / sd) + np.log(sd)
+                score = log_improvement((targets.min() - margin - mean) / sd) + np.log(sd)
         score = np.where(free, score, -np.inf)
         return int(self._rows[np.argmax(score)])
 

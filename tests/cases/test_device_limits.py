@@ -15,7 +15,15 @@ from autotile.space import build_space
 from autotile.store import Store
 
 STATIC_LIMIT = 48 * 1024
-SMALL_TILES = {"block_m": (64, 128), "block_n": (128,), "a_layout": ("k_major",), "group": (1,), "unroll": (8,)}
+SMALL = {
+    "block_m": (64, 128),
+    "block_n": (128,),
+    "thread_m": (8,),
+    "thread_n": (8,),
+    "a_layout": ("k_major",),
+    "group": (1,),
+    "unroll": (8,),
+}
 
 
 @pytest.mark.parametrize(
@@ -27,8 +35,8 @@ def test_shared_memory_goes_as_far_as_the_gpu_lets_it_and_no_further(gpu: str, k
     assert info.shared_bytes_optin == kib * 1024
     kernel = load_kernel("matmul")
     problem = kernel.problem({"m": 512, "n": 512, "k": 512})
-    space = build_space(kernel, problem, info, SMALL_TILES)
-    scopes = [kernel.scope(problem, space.configuration(row)) for row in range(0, len(space), 7)]
+    space = build_space(kernel, problem, info, SMALL)
+    scopes = [kernel.scope(problem, space.configuration(row)) for row in range(len(space))]
     assert scopes
     assert max(scope["shared_bytes"] + scope["static_shared_bytes"] for scope in scopes) <= info.shared_bytes_optin
     assert max(scope["static_shared_bytes"] for scope in scopes) <= STATIC_LIMIT

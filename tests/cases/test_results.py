@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fakes import TEMPLATE, TWELVE, write_kernel
 
 from autotile.build import Builder
+from autotile.devices.base import compare
 from autotile.devices.emulator.device import EmulatorDevice
+from autotile.kernels import load_kernel
 from autotile.kernels.loader import read_folder
 from autotile.spec import SearchOptions, Spec
 from autotile.store import MemoryStore
@@ -47,3 +50,15 @@ WRONG = {
 def test_a_kernel_that_writes_something_else_is_never_saved(tmp_path: Path, build_home: Path, what: str) -> None:
     result = tuned(tmp_path, build_home, *WRONG[what])
     assert (result.best, result.outcomes) == (None, {"wrong_result": 1})
+
+
+@pytest.mark.parametrize("k", [1, 64, 4096])
+def test_products_that_all_underflow_are_a_right_matmuls_too(k: int) -> None:
+    """Each product is half of float32's smallest subnormal, and rounds to 0. One more wrong than that is seen."""
+    kernel = load_kernel("matmul")
+    problem = kernel.problem({"m": 1, "n": 1, "k": k}, "float32")
+    inputs = {"a": np.full((1, k), 2.0**-75, np.float32), "b": np.full((k, 1), 2.0**-75, np.float32)}
+    reference, bound = kernel.reference(inputs, problem)["c"], kernel.error_bound(inputs, problem)["c"]
+    assert reference == k * 2.0**-150
+    assert compare(np.zeros((1, 1), np.float32), reference, bound).ok
+    assert not compare(np.full((1, 1), (k + 2) * 2.0**-149, np.float32), reference, bound).ok

@@ -26,7 +26,7 @@ OUTCOMES = {
     "wrong": ("wrong_result", "1 of 67108864 elements are wrong"),
     "half": ("wrong_result", "(never written)"),
     "nan": ("wrong_result", "nan instead of"),
-    "outside": ("wrong_result", "after the end of its output"),
+    "outside": ("wrong_result", "elements are wrong"),
     "illegal": ("launch_error", "illegal"),
     "misaligned": ("launch_error", "misaligned"),
     "trap": ("launch_error", "launch failed"),

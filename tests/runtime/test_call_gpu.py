@@ -166,7 +166,10 @@ def layouts(kind: str) -> list[Any]:
         import cupy
 
         return [square.T, square[::-1], square[:, ::-1], cupy.broadcast_to(square[:1], (64, 64))]
-    return [square.T]
+    from autotile.devices.cuda import open_cuda
+
+    with open_cuda(0).active():  # pycuda asks the current context how to launch on the view
+        return [square.T]
 
 
 @pytest.mark.parametrize("kind", ["torch", "cupy", "pycuda"])
