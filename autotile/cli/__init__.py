@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import threading
@@ -12,7 +13,7 @@ import click
 
 from autotile import __version__
 from autotile.cli import doctor, inspect, search, transfer, verify
-from autotile.errors import EXIT_INTERRUPTED, AutotileError
+from autotile.errors import EXIT_FAILED, EXIT_INTERRUPTED, AutotileError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,6 +56,11 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         sys.stderr.close()
         code = 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        click.echo(f"autotile: the output cannot be written: {error.strerror}", err=True)
+        code = EXIT_FAILED
     else:
         code = result if isinstance(result, int) else 0
     sys.exit(code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from autotile.cli.options import json_option, write_json
+from autotile.cli.options import json_option, say, write_json
 from autotile.errors import EXIT_FAILED, EXIT_OK
 
 
@@ -26,9 +26,9 @@ def doctor(json_path: str | None) -> int:
             return EXIT_OK if can_work(findings) else EXIT_FAILED
     marks = {True: "ok  ", False: "FAIL", None: "–   "}
     for finding in findings:
-        click.echo(f"{marks[finding.ok]} {finding.name:<18} {finding.detail}")
+        say(f"{marks[finding.ok]} {finding.name:<18} {finding.detail}")
         if finding.ok is False and finding.fix:
-            click.echo(f"     fix: {finding.fix}")
+            say(f"     fix: {finding.fix}")
     return EXIT_OK if can_work(findings) else EXIT_FAILED
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotile.cli.options import check_json_path, device_option, json_option, note, templates_option, write_json
+from autotile.cli.options import say as to_stdout
 from autotile.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def search(
 
         write_json(json_path, search_document(results))
     if any(result.stopped_by == "interrupted" for result in results):
-        note("interrupted: every finished trial is saved; run the same command to go on")
+        note("interrupted; run the same command to go on")
         return EXIT_INTERRUPTED
     return EXIT_OK if results and all(result.best is not None for result in results) else EXIT_FAILED
 
@@ -88,9 +89,7 @@ def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_st
     from autotile.cli.text import STOPPED, load_line, memory_line, phases_line, time_of
     from autotile.report.rates import rate
 
-    def say(text: str = "") -> None:
-        click.echo(text, err=to_stderr)
-
+    say = note if to_stderr else to_stdout
     outcomes = ", ".join(f"{count} {word}" for word, count in sorted(result.outcomes.items(), key=lambda o: -o[1]))
     say(f"\n{result.kernel.name} {result.problem.label} on {result.device.name}")
     for name, record in result.named.items():
@@ -140,7 +139,7 @@ def _dry_run(specs: Sequence[Spec], device: Device, json_path: str | None) -> in
             space = build_space(spec.kernel, problem, device.info, spec.parameters, spec.rules)
             documents.append(space_document(spec.kernel, problem, device.info, space))
             for line in _dry_lines(spec, problem, device, space):
-                click.echo(line, err=json_path == "-")
+                (note if json_path == "-" else to_stdout)(line)
     if json_path:
         write_json(json_path, {"spaces": documents})
     return EXIT_OK if all(document["feasible"] for document in documents) else EXIT_USAGE

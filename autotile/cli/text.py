@@ -43,8 +43,8 @@ STOPPED = {
     "time": "the time is up",
     "exhausted": "the space is exhausted: every feasible configuration has been tried",
     "points": "every point has been tried",
-    "device_lost": "a faulting kernel took the GPU's context with it; what was measured is saved: run again to go on",
-    "interrupted": "interrupted; everything up to here is saved",
+    "device_lost": "nothing more can be measured on this device; run again to go on",
+    "interrupted": "interrupted",
 }
 
 

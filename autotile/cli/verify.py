@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotile.cli.options import check_json_path, device_option, json_option, note, templates_option, write_json
+from autotile.cli.options import check_json_path, device_option, json_option, note, say, templates_option, write_json
 from autotile.errors import EXIT_FAILED, EXIT_OK, NotTuned
 
 if TYPE_CHECKING:
@@ -47,20 +48,20 @@ def verify(device: str, kernel: str | None, sanitize: bool, templates: tuple[Pat
             records, lambda name: load_kernel(name, templates), opened, builder, store, tools
         ):
             found.append(verified)
-            _say(verified, to_stderr=json_path == "-")
+            _show(verified, note if json_path == "-" else say)
     if json_path:
         write_json(json_path, {"device": opened.info.name, "verified": [_document(verified) for verified in found]})
     held = any(verified.outcome == OK for verified in found) and not any(verified.failed for verified in found)
     return EXIT_OK if held else EXIT_FAILED
 
 
-def _say(verified: Verified, to_stderr: bool) -> None:
+def _show(verified: Verified, tell: Callable[[str], None]) -> None:
     from autotile.cli.text import time_of
 
     record = verified.record
     name = f"{record.problem.kernel} {record.problem.label}"
     if verified.measurement is None:
-        click.echo(f"{verified.outcome:<12} {name}: {verified.message}", err=to_stderr)
+        tell(f"{verified.outcome:<12} {name}: {verified.message}")
         return
     from dataclasses import replace
 
@@ -70,7 +71,7 @@ def _say(verified: Verified, to_stderr: bool) -> None:
         compared = f", {verified.speed} than saved ({time_of(record)})"
     notes = "".join(f"; {text}" for text in verified.notes)
     error = f"error {verified.max_error or 0:.2g} of its bound"
-    click.echo(f"{verified.outcome:<12} {name}: {today}{compared}; {error}{notes}", err=to_stderr)
+    tell(f"{verified.outcome:<12} {name}: {today}{compared}; {error}{notes}")
 
 
 def _document(verified: Verified) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def number(value: Any) -> Any:
 
 
 def is_text(value: Any) -> bool:
-    return np.asarray(value).dtype.kind == "U"
+    return bool(np.asarray(value).dtype.kind == "U")
 
 
 def _is_column(value: Any) -> bool:

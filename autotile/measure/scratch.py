@@ -15,7 +15,7 @@ from autotile.kernels import Kernel
 from autotile.measure.workload import make_workload
 from autotile.types import Problem
 
-MOST_KEPT_BYTES = 4 << 30
+MOST_KEPT_BYTES = 2 << 30
 """Larger data are made anew."""
 
 

@@ -76,7 +76,7 @@ def interleaved(contestants: Sequence[Times], rounds: int = 8, runs_a_round: int
     """Times several kernels in turns, so that a drift of the clocks falls on all of them alike.
 
     Every other round goes backwards: nobody always follows the same other. Kernels that take microseconds, whose
-    medians are coarse, get up to MOST_ROUNDS rounds.
+    medians are coarse, get up to MOST_ROUNDS rounds. Raises ImplausibleTime for a launch without a time.
     """
     samples: list[list[float]] = [[] for _ in contestants]
     turns = list(zip(contestants, samples, strict=True))
@@ -84,6 +84,8 @@ def interleaved(contestants: Sequence[Times], rounds: int = 8, runs_a_round: int
     while done < rounds:
         for times, sample in turns if done % 2 == 0 else reversed(turns):
             sample += times(runs_a_round + 1)[1:]  # the first after another kernel finds cold instruction caches
+            if not sample or not are_times(sample):
+                raise ImplausibleTime(f"a launch in the finals took {sample[-1] if sample else 'no time'} ms")
         done += 1
         if done == 2:
             round_ms = sum(max(0.0, time) for sample in samples for time in sample) / 2
@@ -102,10 +104,16 @@ def physical_floor_ms(kernel: Kernel, problem: Problem, device: DeviceInfo) -> f
 
 
 def _plausible(sample: Sequence[float], floor_ms: float) -> bool:
-    return all(math.isfinite(time) and time > 0 for time in sample) and statistics.median(sample) >= floor_ms
+    return bool(sample) and are_times(sample) and statistics.median(sample) >= floor_ms
+
+
+def are_times(sample: Sequence[float]) -> bool:
+    return all(math.isfinite(time) and time > 0 for time in sample)
 
 
 def _require_plausible(sample: Sequence[float], floor_ms: float) -> None:
+    if not sample:
+        raise ImplausibleTime("the device gave no times, twice")
     if not _plausible(sample, floor_ms):
         raise ImplausibleTime(
             f"measured {statistics.median(sample):.6f} ms twice, below the {floor_ms:.6f} ms that the device needs for "

@@ -58,7 +58,7 @@ def load(
         warn_once(message, stacklevel=3)
     if choice.record is not None:
         _say_what_changed(f"{found.name} {problem.label}", choice.record.identity, opened)
-    return TunedKernel(found, problem, choice, opened)
+    return TunedKernel(found, problem, choice, opened, strict)
 
 
 def _say_what_changed(what: str, tuned: Identity, device: Device) -> None:

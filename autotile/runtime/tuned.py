@@ -14,13 +14,13 @@ from autotile.codegen import render
 from autotile.devices.base import Device
 from autotile.devices.cuda import Pointer
 from autotile.devices.cuda.device import foreign_stream
-from autotile.errors import ArgumentTypeError, ArgumentValueError, ConfigurationError
+from autotile.errors import ArgumentTypeError, ArgumentValueError, CompileError, ConfigurationError
 from autotile.kernels import Kernel, Size
 from autotile.kernels.definition import FRESH_ALIGNMENT
 from autotile.measure.variant import make_variant
 from autotile.runtime.arguments import ArgumentChecker
 from autotile.runtime.arrays import HOST, View
-from autotile.runtime.choose import Choice
+from autotile.runtime.choose import DEFAULT, Choice
 from autotile.runtime.notes import warn_once
 from autotile.space import violations
 from autotile.types import Binary, Configuration, Launch, Problem, Record, Source
@@ -48,7 +48,8 @@ class TunedKernel:
     A tuned kernel belongs to its process: a copy is the same object, pickling raises TypeError.
     """
 
-    def __init__(self, kernel: Kernel, problem: Problem, choice: Choice, device: Device) -> None:
+    def __init__(self, kernel: Kernel, problem: Problem, choice: Choice, device: Device, strict: bool = False) -> None:
+        self._strict = strict
         self._kernel, self._problem, self._choice, self._device = kernel, problem, choice, device
         self._checker = ArgumentChecker(kernel, problem.dtype, device)
         self._plans: dict[tuple[tuple[int, ...], int], tuple[Any, Launch]] = {}
@@ -157,8 +158,30 @@ class TunedKernel:
                     f"the loaded configuration does not serve {problem.label}: {'; '.join(broken)}"
                 )
             variant = make_variant(self._kernel, problem, self.config, alignment)
-            self._plans[key] = (self._device.load(self._binary(variant.source)), variant.launch)
+            try:
+                binary = self._binary(variant.source)
+            except CompileError as error:
+                self._fall_back(error)
+                return self._plan(sizes, alignment)
+            self._plans[key] = (self._device.load(binary), variant.launch)
         return self._plans[key]
+
+    def _fall_back(self, error: CompileError) -> None:
+        """To the default, from a saved configuration that this machine's compiler does not take (any more).
+
+        Raises the error where there is nothing to fall back to, or the caller wants the exact kernel or none.
+        """
+        default = self._kernel.configuration()
+        if self._strict or self.record is None or self.config == default:
+            raise error
+        warn_once(
+            f"{self._kernel.name} {self._problem.label}: the saved configuration does not compile here, so the "
+            f"kernel's default serves: {error}",
+            stacklevel=_CALLER,
+        )
+        self._choice = Choice(default, DEFAULT, None, ("the saved configuration does not compile here",))
+        self._plans = {}
+        self.__dict__.pop("source", None)
 
     def _binary(self, source: Source) -> Binary:
         """From the cache if it was ever built, so that no compiler is started; else built now."""

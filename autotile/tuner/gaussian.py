@@ -24,12 +24,17 @@ from autotile.types import Value
 
 Array = np.ndarray[Any, Any]
 
-JITTER = 1e-6
 NOISE = 0.01
 """The median of the prior of the noise's variance, in units of the targets' variance."""
 
+LEAST_NOISE = 1e-4
+"""Added to the noise's variance, so that no covariance matrix is near to singular."""
+
 SPREADS = (1.0, 1.0, 1.5)
 """Standard deviations of the log-normal priors: of a length scale, of the variance s², of the noise."""
+
+FARTHEST = 4.0
+"""How many of these standard deviations a scale may be off its prior's median."""
 
 
 class Terms:
@@ -69,21 +74,22 @@ class Terms:
         pairs += [(column[:, None] - column) ** 2 for column in derived.T]
         return np.stack(pairs).reshape(len(self), -1)
 
-    def coordinates(self, rows: Array) -> Array:
+    def coordinates(self, rows: Array, precision: type = np.float64) -> Array:
         """Rows as indicators of their values, then their derived columns: what `squared` compares."""
-        whole = np.zeros((len(rows), self._width + self._derived.shape[1]), np.float32)
+        whole = np.zeros((len(rows), self._width + self._derived.shape[1]), precision)
         np.put_along_axis(whole, self._codes[rows].astype(np.int64) + self._offsets, 1.0, axis=1)
         whole[:, self._width :] = self._derived[rows]
         return whole
 
     def squared(self, left: Array, right: Array, weights: Array) -> Array:
-        """r² between the coordinates of two sets of rows, left × right: two products of matrices."""
-        form = np.zeros((left.shape[1], left.shape[1]), np.float32)
+        """r² between the coordinates of two sets of rows, left × right: products of matrices, in their precision."""
+        form = np.zeros((left.shape[1], left.shape[1]), right.dtype)
         for (p, table), weight in zip(self._tables, weights, strict=False):
             part = slice(self._offsets[p], self._offsets[p] + len(table))
-            form[part, part] += (weight * table).astype(np.float32)
+            form[part, part] += (weight * table).astype(right.dtype)
+        left = left.astype(right.dtype, copy=False)
         r2 = (left @ form) @ right.T
-        scale = np.sqrt(weights[len(self._tables) :]).astype(np.float32)
+        scale = np.sqrt(weights[len(self._tables) :]).astype(right.dtype)
         a, b = left[:, self._width :] * scale, right[:, self._width :] * scale
         r2 += np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b) - 2 * (a @ b.T)
         return np.asarray(np.maximum(r2, 0))
@@ -116,21 +122,26 @@ class Scales:
 
     @property
     def noise(self) -> float:
-        return math.exp(self.logs[-1]) + JITTER
+        return math.exp(self.logs[-1]) + LEAST_NOISE
 
 
 def fit(terms: Terms, rows: Array, targets: Array, starts: Sequence[Scales]) -> Scales:
     """The most probable scales for n rows of the table and their targets, from the best of some starts."""
     objective = _objective(terms, rows, targets)
-    found = [minimise(objective, start.logs) for start in starts]
+    centre, reach = Scales.prior(terms).logs, FARTHEST * _spreads(terms)
+    found = [minimise(objective, start.logs, centre - reach, centre + reach) for start in starts]
     return Scales(min(found, key=lambda pair: pair[0])[1])
+
+
+def _spreads(terms: Terms) -> Array:
+    return np.concatenate([np.full(len(terms), SPREADS[0]), SPREADS[1:]])
 
 
 def _objective(terms: Terms, rows: Array, targets: Array) -> Callable[[Array], tuple[float, Array]]:
     """The negative log posterior density of the scales, less a constant, and its gradient."""
     distances, count = terms.between(rows), len(rows)
     centre = Scales.prior(terms).logs
-    spread = np.concatenate([np.full(len(terms), SPREADS[0]), SPREADS[1:]])
+    spread = _spreads(terms)
 
     def objective(logs: Array) -> tuple[float, Array]:
         scales = Scales(logs)
@@ -150,42 +161,51 @@ def _objective(terms: Terms, rows: Array, targets: Array) -> Callable[[Array], t
         gradient = off / spread
         gradient[:-2] += 0.5 * scales.variance * scales.weights * (distances @ (outer * slope).ravel())
         gradient[-2] += 0.5 * scales.variance * float((outer * shape).sum())
-        gradient[-1] += 0.5 * float(np.trace(outer)) * (scales.noise - JITTER)
+        gradient[-1] += 0.5 * float(np.trace(outer)) * (scales.noise - LEAST_NOISE)
         return float(value), gradient
 
     return objective
 
 
 def minimise(
-    objective: Callable[[Array], tuple[float, Array]], start: Array, steps: int = 30, longest: float = 1.5
+    objective: Callable[[Array], tuple[float, Array]],
+    start: Array,
+    low: Array,
+    high: Array,
+    steps: int = 30,
+    longest: float = 1.5,
 ) -> tuple[float, Array]:
-    """BFGS with backtracking: the least value found, and where. No coordinate moves more than `longest` in a step."""
-    point, (value, gradient) = start.copy(), objective(start)
-    curvature = np.eye(len(point)) * 0.1  # of the inverse Hessian
+    """BFGS with backtracking, kept between `low` and `high`: the least value found, and where.
+
+    `objective` gives a value and its gradient. No coordinate moves more than `longest` in a step.
+    """
+    point = np.clip(start, low, high)
+    value, gradient = objective(point)
+    inverse = np.eye(len(point)) * 0.1  # of the Hessian
     for step in range(steps):
-        direction = -curvature @ gradient
+        direction = -inverse @ gradient
         direction *= min(1.0, longest / max(1e-12, float(np.abs(direction).max())))
         descent = float(direction @ gradient)
-        if descent > -1e-4:
-            break
         length = 1.0
-        while True:
-            trial = np.clip(point + length * direction, -12.0, 8.0)
+        while descent <= -1e-4:
+            trial = np.clip(point + length * direction, low, high)
             new_value, new_gradient = objective(trial)
             if new_value <= value + 1e-4 * length * descent:
                 break
             length *= 0.4
             if length < 1e-3:
                 return value, point
-        moved, turned = trial - point, new_gradient - gradient
-        point, gain, value, gradient = trial, value - new_value, new_value, new_gradient
+        else:
+            return value, point
+        moved, turned, gain = trial - point, new_gradient - gradient, value - new_value
+        point, value, gradient = trial, new_value, new_gradient
         bend = float(moved @ turned)
         if bend > 1e-10:
             if step == 0:
-                curvature = np.eye(len(point)) * (bend / float(turned @ turned))
-            mapped = curvature @ turned
-            curvature += np.outer(moved, moved) * ((bend + turned @ mapped) / bend**2)
-            curvature -= (np.outer(mapped, moved) + np.outer(moved, mapped)) / bend
+                inverse = np.eye(len(point)) * (bend / float(turned @ turned))
+            mapped = inverse @ turned
+            inverse += np.outer(moved, moved) * ((bend + turned @ mapped) / bend**2)
+            inverse -= (np.outer(mapped, moved) + np.outer(moved, mapped)) / bend
         if gain < 1e-3:
             break
     return value, point
@@ -195,28 +215,23 @@ class Posterior:
     """Mean and variance of m candidate rows, given n known ones; the known may be added to one by one.
 
     Rasmussen and Williams, algorithm 2.1, by way of the factor's inverse, which grows by a row at a time: n·m
-    operations for each row known, whatever the size of the table.
+    operations for each row known, whatever the size of the table. What concerns candidates is in single precision.
     """
 
     def __init__(self, terms: Terms, scales: Scales, candidates: Array, known: Array) -> None:
         self._terms, self._scales = terms, scales
-        self._candidates, self._known = terms.coordinates(candidates), terms.coordinates(known)
-        among = self._covariance(self._known, self._known).astype(np.float64)
-        among.flat[:: len(known) + 1] += scales.noise
-        self._half = np.linalg.inv(np.linalg.cholesky(among))
+        self._candidates = terms.coordinates(candidates, np.float32)
+        self._known = terms.coordinates(known)
+        self._half = self._half_of(self._covariance(self._known, self._known))
         self._projected = self._half.astype(np.float32) @ self._covariance(self._known, self._candidates)
-        self._variance = np.float32(scales.variance) - np.einsum("ij,ij->j", self._projected, self._projected)
-
-    def _covariance(self, left: Array, right: Array) -> Array:
-        a = np.sqrt(np.float32(5) * self._terms.squared(left, right, self._scales.weights))
-        return np.asarray(np.float32(self._scales.variance) * (1 + a + a * a / np.float32(3)) * np.exp(-a))
+        self._variance = np.float32(scales.variance) - _squares(self._projected)
 
     def add(self, row: int) -> None:
         """One more known row."""
         new = self._terms.coordinates(np.asarray([row]))
         count = len(self._known)
-        across = self._half @ self._covariance(self._known, new)[:, 0].astype(np.float64)
-        pivot = math.sqrt(max(self._scales.variance + self._scales.noise - across @ across, JITTER))
+        across = self._half @ self._covariance(self._known, new)[:, 0]
+        pivot = math.sqrt(max(self._scales.variance + self._scales.noise - across @ across, LEAST_NOISE))
         half = np.zeros((count + 1, count + 1))
         half[:count, :count] = self._half
         half[count, :count] = -across @ self._half / pivot
@@ -234,15 +249,27 @@ class Posterior:
     def deviation(self, pending: Array) -> Array:
         """Of each candidate, as if the pending rows were known to be just what the mean says.
 
-        That is Ginsbourger, Le Riche and Carraro's kriging believer (2010), which leaves the mean as it is.
+        That is the kriging believer of Ginsbourger, Le Riche and Carraro (Kriging is well-suited to parallelize
+        optimization, 2010), which leaves the mean as it is.
         """
         variance = self._variance
         if len(pending):
             rows = self._terms.coordinates(pending)
-            across = self._half.astype(np.float32) @ self._covariance(self._known, rows)
-            among = (self._covariance(rows, rows) - across.T @ across).astype(np.float64)
-            among.flat[:: len(rows) + 1] += self._scales.noise
-            half = np.linalg.inv(np.linalg.cholesky(among)).astype(np.float32)
-            cut = half @ (self._covariance(rows, self._candidates) - across.T @ self._projected)
-            variance = variance - np.einsum("ij,ij->j", cut, cut)
+            across = self._half @ self._covariance(self._known, rows)
+            half = self._half_of(self._covariance(rows, rows) - across.T @ across).astype(np.float32)
+            seen = across.T.astype(np.float32) @ self._projected
+            variance = variance - _squares(half @ (self._covariance(rows, self._candidates) - seen))
         return np.asarray(np.sqrt(np.maximum(variance, np.float32(1e-9))))
+
+    def _covariance(self, left: Array, right: Array) -> Array:
+        a = np.sqrt(5 * self._terms.squared(left, right, self._scales.weights))
+        return np.asarray(self._scales.variance * (1 + a + a * a / 3) * np.exp(-a))
+
+    def _half_of(self, covariance: Array) -> Array:
+        """The inverse of the Cholesky factor, with the noise of what is measured."""
+        covariance.flat[:: len(covariance) + 1] += self._scales.noise
+        return np.linalg.inv(np.linalg.cholesky(covariance))
+
+
+def _squares(columns: Array) -> Array:
+    return np.asarray(np.einsum("ij,ij->j", columns, columns))

@@ -1,13 +1,24 @@
-"""A sampler for spaces of feasible rows: a Gaussian process says what to expect of each, and where little is known.
+"""A sampler that learns, over feasible rows: a model says what to expect of each row, and how little is known of it.
 
-Bayesian optimisation (Jones, Schonlau and Welch, Efficient Global Optimization, 1998) over the rows of a table rather
-than over a box, so that every proposal is feasible and new.
+Bayesian optimisation (Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box Functions, 1998)
+over the rows of a table rather than over a box, so that all it proposes is feasible and new. The model is the Gaussian
+process of gaussian.py. What is asked for and not yet told counts as known to be what the model expects, so that asks
+ahead spread out. A failure counts as the worst time seen.
+
+- The first asks, until two different times are told, spread over the values of each parameter.
+- A large table is looked at through some thousands of candidates: random rows, all rows within two parameters of the
+  best, and the neighbours of those that the model likes best, found anew whenever the best or the model changes.
+- A candidate's score is its expected improvement on the best, by a margin; in between come a Thompson draw (Thompson,
+  1933) and the model's mean, since no one score is best at all times.
+- Near the goal the margin falls away, and the last asks are what the model thinks fastest: no row near the best is
+  left that it thinks better.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -19,213 +30,214 @@ from autotile.tuner.gaussian import Posterior, Scales, Terms, fit
 
 Array = np.ndarray[Any, Any]
 
-RANDOM_ROWS = 1500
-MOST_ROWS = 4000
-MOST_KNOWN = 300
-FITTED = 120
-GROWTH = 1.2
-MARGIN = 0.1
+MOST_CANDIDATES = 4000
+RANDOM_CANDIDATES = 1500
 LEADERS = 3
-LOCAL = 0.3
+"""The best rows so far, whose surroundings are always candidates."""
+
+LIKED = 30
+"""Candidates that the model likes best, whose neighbours become candidates too; twice, so that it can climb."""
+
+MOST_KNOWN = 300
+"""Rows that the model is conditioned on (the best and a random rest), and how many of those its scales are fitted to."""
+FITTED = 150
+
+GROWTH = 1.2
+"""The scales are fitted anew when this many times as many trials are told."""
+
 DESIGN = 500
+"""Rows among which the first asks choose."""
+
+MARGIN = 0.1
+"""Standard deviations of the targets by which a row should improve on the best."""
+
+MIXED_AFTER = 60
+MIX = ("improvement", "improvement", "draw", "mean")
+CLOSING, LAST = 0.6, 0.9
+"""Shares of the goal after which improvements count without a margin, and after which the mean alone counts."""
 
 
 class Model:
-    def __init__(self, space: Space, seed: int, goal: int | None = None, derived=None, **over) -> None:
-        self._space, self._codes = space, space.codes
+    """Chooses rows. `take` says what is asked for, `tell` how long it took; both may come from an earlier search.
+
+    `goal` is the number of rows at which the search will end, if that is known. `derived` holds more columns to
+    compare rows by, rows × columns, each from 0 to 1. The same seed, takes and tells give the same choices.
+    """
+
+    def __init__(self, space: Space, seed: int, goal: int | None = None, derived: Array | None = None) -> None:
+        self._codes, self._goal = space.codes, goal
         self._random = np.random.default_rng(seed)
         self._free = np.ones(len(space), bool)
+        self._uses = [np.zeros(len(domain), np.int64) for domain in space.domains]
+        self._pending: dict[int, None] = {}
+        self._times: dict[int, float] = {}  # ms; infinite for a failure
+        self._different: set[float] = set()
         self._graph = Neighbourhood(space)
-        self._goal = goal
         self._terms = Terms(space.domains, space.codes, derived)
-        self._scales = Scales.prior(self._terms) if len(self._terms) else None
-        self._taken: list[int] = []
-        self._times: dict[int, float] = {}
-        self._posterior = None
-        self._known: list[int] = []
-        self._rows = np.empty(0, np.int64)
-        self._fitted_at = 0
-        self._fits = 0
+        self._scales = Scales.prior(self._terms)
+        self._fits = self._fitted_to = 0
+        self._posterior: Posterior | None = None
+        self._known: list[int] = []  # the rows that the posterior is conditioned on, in its order
+        self._news: list[int] = []  # told since
         self._leaders: list[int] = []
-        self._top = np.empty(0, np.int64)
-        self._counts = [np.zeros(len(d)) for d in space.domains]
-        self._news = []
-        self.o = dict(
-            random_rows=RANDOM_ROWS,
-            most_rows=MOST_ROWS,
-            growth=GROWTH,
-            margin=MARGIN,
-            leaders=LEADERS,
-            local=LOCAL,
-            fitted=FITTED,
-            localmode="mean",
-            cyc=("ei", "ei", "ts", "mean"),
-            cycn=60,
-            top=30,
-            restart=2,
-            ext=2,
-            design="bal",
-            known=MOST_KNOWN,
-            mix=0.5,
-        )
-        self.o.update(over)
-        self.fit_s = 0
+        self._candidates = self._liked = np.empty(0, np.int64)
 
     def take(self, row: int) -> None:
+        """Marks a row as asked for."""
         if self._free[row]:
             self._free[row] = False
-            self._taken.append(row)
-            for p, count in enumerate(self._counts):
-                count[self._codes[row, p]] += 1
+            self._pending[row] = None
+            for p, uses in enumerate(self._uses):
+                uses[self._codes[row, p]] += 1
 
     def tell(self, row: int, time_ms: float | None) -> None:
-        if row not in self._times:
-            self._news.append(row)
+        """The time of a row that was taken; None when it failed."""
+        self._pending.pop(row, None)
+        self._news.append(row)
         self._times[row] = math.inf if time_ms is None else time_ms
+        if time_ms is not None:
+            self._different.add(time_ms)
 
     def choose(self) -> int:
-        finite = {t for t in self._times.values() if t < math.inf}
-        if len(finite) < 2 or self._scales is None:
+        """A free row. There must be one."""
+        if len(self._different) < 2:
             return self._spread()
-        self._update()
-        free = self._free[self._rows]
+        posterior = self._updated()
+        free = self._free[self._candidates]
         if not free.any():
             return int(self._random.choice(np.flatnonzero(self._free)))
-        targets = self._targets(self._known)
-        mean = self._posterior.mean(targets)
-        told = len(self._times)
-        kind = self.o["cyc"][len(self._taken) % len(self.o["cyc"])] if told > self.o["cycn"] else "ei"
-        local = self._goal is not None and len(self._taken) >= (1 - self.o["local"]) * self._goal
-        if local:
-            near = np.unique(np.concatenate([self._graph.of(row) for row in self._leaders]))
-            near = free & np.isin(self._rows, near)
-            if near.any():
-                kind = self.o["localmode"]
-                if self.o["localmode"] == "ei":
-                    kind = "ei0"
-                elif self.o["localmode"] == "eimean":
-                    kind = "ei0" if len(self._taken) < .9 * self._goal else "mean"
-                elif self.o["localmode"] != "all":
-                    free = near
-                else:
-                    kind = "mean"
-        margin = 0 if kind == "ei0" else self.o["margin"]
-        if kind == "mean":
-            score = -mean
-        else:
-            pending = [r for r in self._taken if r not in self._times]
-            sd = self._posterior.deviation(np.asarray(pending, np.int64))
-            if kind == "ts":
-                score = -(mean + sd * self._random.standard_normal(len(sd)))
-            else:
-                score = log_improvement((targets.min() - margin - mean) / sd) + np.log(sd)
-        score = np.where(free, score, -np.inf)
-        return int(self._rows[np.argmax(score)])
+        return int(self._candidates[np.argmax(np.where(free, self._scores(posterior), -np.inf))])
 
     def _spread(self) -> int:
+        """Of some free rows, one whose values have been used least."""
         free = np.flatnonzero(self._free)
         some = free if len(free) <= DESIGN else self._random.choice(free, DESIGN, replace=False)
-        if self.o["design"] == "random":
-            return int(self._random.choice(some))
-        used = sum(count[self._codes[some, p]] * 1.0 for p, count in enumerate(self._counts) if len(count) > 1)
-        return int(some[np.argmin(used + self._random.random(len(some)) * 1e-3)])
+        used = self._random.random(len(some))  # below 1: decides among equals
+        for p, uses in enumerate(self._uses):
+            used += uses[self._codes[some, p]]
+        return int(some[np.argmin(used)])
+
+    # ---- how good a candidate is -------------------------------------------------------------------------------
+
+    def _scores(self, posterior: Posterior) -> Array:
+        kind, margin = self._kind()
+        targets = self._targets(self._known)
+        mean = posterior.mean(targets)
+        if kind == "mean":
+            return -mean
+        deviation = posterior.deviation(np.fromiter(self._pending, np.int64))
+        if kind == "draw":
+            return np.asarray(-mean - deviation * self._random.standard_normal(len(mean)))
+        return _log_improvement(targets.min() - margin - mean, deviation)
+
+    def _kind(self) -> tuple[str, float]:
+        """The score that is in turn, and the margin of an improvement."""
+        taken = len(self._times) + len(self._pending)
+        share = taken / self._goal if self._goal else 0.0
+        if share >= LAST:
+            return "mean", 0.0
+        if share >= CLOSING:
+            return "improvement", 0.0
+        return MIX[taken % len(MIX)] if len(self._times) > MIXED_AFTER else MIX[0], MARGIN
 
     def _targets(self, rows: Sequence[int]) -> Array:
-        all_ = np.array([self._times[r] for r in self._times])
-        valid = np.log(all_[np.isfinite(all_)])
-        log = lambda t: np.where(np.isfinite(t), np.log(np.where(np.isfinite(t), t, 1)), valid.max())
-        whole = log(all_)
-        order = np.sort(whole)
-        n = len(whole)
-        at = log(np.array([self._times[r] for r in rows]))
-        rank = (np.searchsorted(order, at, "left") + np.searchsorted(order, at, "right")) / 2
-        q = self._quantiles(n)
-        normal = np.interp(rank, np.arange(n) + 0.5, q)
-        w = self.o["mix"]
-        y = w * normal + (1 - w) * (at - whole.mean()) / (whole.std() + 1e-9)
-        return (y - y.mean()) / (y.std() + 1e-9)
+        """What the model learns for some told rows, with mean 0 and deviation 1 among them; less is better.
 
-    _cache = (0, None)
+        Half the logarithm of the time, half the normal quantile of its rank: the one tells how much better a row is,
+        the other keeps a few very slow rows from deciding the scale.
+        """
+        every = np.fromiter(self._times.values(), float, len(self._times))
+        worst = every[np.isfinite(every)].max()
+        every = np.sort(np.log(np.minimum(every, worst)))
+        logs = np.log(np.minimum([self._times[row] for row in rows], worst))
+        rank = (np.searchsorted(every, logs, "left") + np.searchsorted(every, logs, "right")) / 2
+        normal = np.interp(rank, np.arange(len(every)) + 0.5, _quantiles(len(every)))
+        mixed = normal + (logs - every.mean()) / every.std()
+        return np.asarray((mixed - mixed.mean()) / max(1e-9, float(mixed.std())))
 
-    def _quantiles(self, n):
-        if self._cache[0] != n:
-            self._cache = (n, np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)]))
-        return self._cache[1]
+    # ---- what the model knows, and of which rows it is asked -----------------------------------------------------
 
-    def _update(self) -> None:
+    def _updated(self) -> Posterior:
+        """The posterior of what has been told; anew when the best, or the number told, has moved on."""
         told = len(self._times)
-        refit = self._posterior is None or told >= self.o["growth"] * self._fitted_at and told >= self._fitted_at + 2
-        leaders = sorted(self._times, key=lambda r: self._times[r])[: self.o["leaders"]]
-        moved = leaders != self._leaders
-        self._leaders = leaders
-        if refit or moved:
-            self._rebuild(refit)
-        else:
-            for row in self._news:
-                self._posterior.add(row)
-                self._known.append(row)
-        self._news = []
+        refit = told >= max(self._fitted_to + 2, GROWTH * self._fitted_to)
+        if self._news or self._posterior is None:
+            order = sorted(self._times, key=self._times.__getitem__)
+            moved = order[:LEADERS] != self._leaders
+            if self._posterior is None or refit or moved or len(self._known) + len(self._news) > 1.5 * MOST_KNOWN:
+                self._leaders = order[:LEADERS]
+                self._posterior = self._rebuilt(order, refit)
+            else:
+                for row in self._news:
+                    self._posterior.add(row)
+                    self._known.append(row)
+            self._news.clear()
+        return self._posterior
 
-    def _rebuild(self, refit: bool) -> None:
-        told = sorted(self._times, key=lambda r: self._times[r])
-        self._known = self._subset(told, self.o["known"])
+    def _rebuilt(self, order: list[int], refit: bool) -> Posterior:
+        """From the told rows, the best first."""
         if refit:
-            import time
+            self._refit(self._some(order, FITTED, 0.5))
+        self._known = self._some(order, MOST_KNOWN, 0.7)
+        if len(self._free) <= MOST_CANDIDATES:
+            return self._conditioned(np.flatnonzero(self._free))
+        at_random = self._random.integers(len(self._free), size=RANDOM_CANDIDATES)
+        around = [self._graph.within_two(row) for row in self._leaders]
+        posterior = self._conditioned(np.concatenate([at_random, self._liked, *around]))
+        for _ in range(2):
+            targets = self._targets(self._known)
+            deviation = posterior.deviation(np.empty(0, np.int64))
+            scores = _log_improvement(targets.min() - MARGIN - posterior.mean(targets), deviation)
+            best = self._candidates[np.argsort(-scores, kind="stable")[:MOST_CANDIDATES]]
+            self._liked = best[:LIKED]
+            near = [self._graph.of(int(row)) for row in self._liked]
+            posterior = self._conditioned(np.concatenate([best, *near]))
+        return posterior
 
-            b = time.perf_counter()
-            self._fitted_at = len(told)
-            rows = self._subset(told, self.o["fitted"], 0.5)
-            starts = [self._scales]
-            self._fits += 1
-            if self.o["restart"] and self._fits % self.o["restart"] == 0:
-                prior = Scales.prior(self._terms).logs
-                starts.append(
-                    Scales(prior + self._random.standard_normal(len(prior)) * np.r_[np.ones(len(prior) - 2), 0, 0])
-                )
-            self._scales = fit(self._terms, np.asarray(rows), self._targets(rows), starts)
-            self.fit_s += time.perf_counter() - b
-        self._rows = self._candidates()
-        self._posterior = Posterior(self._terms, self._scales, self._rows, np.asarray(self._known))
-        if len(self._free) > self.o["most_rows"]:
-            for _ in range(self.o["ext"]):
-                self._extend()
+    def _conditioned(self, candidates: Array) -> Posterior:
+        candidates = np.unique(candidates)
+        self._candidates = candidates[self._free[candidates]]
+        return Posterior(self._terms, self._scales, self._candidates, np.asarray(self._known))
 
-    def _extend(self) -> None:
-        """Adds the neighbours of the rows that the model likes best."""
-        targets = self._targets(self._known)
-        mean, sd = self._posterior.mean(targets), self._posterior.deviation(np.empty(0, np.int64))
-        score = log_improvement((targets.min() - self.o["margin"] - mean) / sd) + np.log(sd)
-        order = np.argsort(-score, kind="stable")
-        best = self._rows[order[: self.o["top"]]]
-        near = np.concatenate([self._graph.of(int(r)) for r in best])
-        keep = self._rows[order[: self.o["most_rows"] - self.o["top"] * 20]]
-        self._top = best
-        rows = np.unique(np.concatenate([keep, near[self._free[near]]]))
-        self._rows = rows
-        self._posterior = Posterior(self._terms, self._scales, self._rows, np.asarray(self._known))
+    def _refit(self, rows: list[int]) -> None:
+        """The scales from where they are, and every other time from a random place too: there may be several maxima."""
+        self._fits += 1
+        self._fitted_to = len(self._times)
+        starts = [self._scales]
+        if self._fits % 2 == 0:
+            prior = Scales.prior(self._terms).logs
+            starts.append(Scales(prior + self._random.standard_normal(len(prior))))
+        self._scales = fit(self._terms, np.asarray(rows), self._targets(rows), starts)
 
-    def _candidates(self) -> Array:
-        if len(self._free) <= self.o["most_rows"]:
-            return np.flatnonzero(self._free)
-        parts = [self._random.integers(len(self._free), size=self.o["random_rows"]), self._top]
-        for i, row in enumerate(self._leaders):
-            parts.append(self._graph.within_two(row))
-        rows = np.unique(np.concatenate(parts))
-        return rows[self._free[rows]]
-
-    def _subset(self, told, most, share=0.7) -> list[int]:
-        if len(told) <= most:
-            return list(told)
+    def _some(self, order: list[int], most: int, share: float) -> list[int]:
+        """At most so many of the rows: the best, as a share of them, and others at random."""
+        if len(order) <= most:
+            return list(order)
         best = int(most * share)
-        rest = self._random.choice(np.arange(best, len(told)), most - best, replace=False)
-        return told[:best] + [told[i] for i in rest]
+        rest = self._random.choice(np.arange(best, len(order)), most - best, replace=False)
+        return order[:best] + [order[i] for i in rest]
+
+
+@lru_cache(maxsize=1)
+def _quantiles(count: int) -> Array:
+    """The normal quantiles of so many evenly spaced ranks."""
+    normal = NormalDist()
+    return np.asarray([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
+
+
+def _log_gain(z: float) -> float:
+    """log(z·Φ(z) + φ(z)): of the improvement expected of a standard normal beyond −z."""
+    return math.log(z * math.erfc(-z / math.sqrt(2)) / 2 + math.exp(-z * z / 2) / math.sqrt(2 * math.pi))
 
 
 _GRID = np.linspace(-12, 12, 24 * 64 + 1)
-_LOG_GAIN = np.array(
-    [math.log(z * 0.5 * math.erfc(-z / math.sqrt(2)) + math.exp(-z * z / 2) / math.sqrt(2 * math.pi)) for z in _GRID]
-)
+_GAINS = np.asarray([_log_gain(float(z)) for z in _GRID])
 
 
-def log_improvement(z: Array) -> Array:
-    return np.interp(z, _GRID, _LOG_GAIN) + np.minimum(0, z + 12) * 12
+def _log_improvement(lead: Array, deviation: Array) -> Array:
+    """The logarithm of the expected improvement; `lead` is by how much the mean is better than what is to be beaten.
+
+    From a table, with a straight line below it, where improvements are too unlikely for their order to matter.
+    """
+    z = lead / deviation
+    return np.asarray(np.log(deviation) + np.interp(z, _GRID, _GAINS) + 12 * np.minimum(0, z + 12))

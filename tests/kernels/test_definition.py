@@ -16,7 +16,9 @@ from autotile.dtypes import element_type
 from autotile.errors import ConfigurationError, KernelError, UsageError
 from autotile.kernels import Kernel, Parameter, kernel_folders, load_kernel
 from autotile.kernels.loader import DEFINITION, TEMPLATE
-from autotile.measure import make_workload
+from autotile.measure import make_variant, make_workload
+from autotile.measure.variant import proofs_of
+from autotile.measure.workload import KINDS
 from autotile.space import build_space
 from autotile.spec import SearchOptions, Spec
 from autotile.store.memory import MemoryStore
@@ -328,3 +330,19 @@ def test_a_wrong_folder_without_sizes_of_its_own_saves_nothing(tmp_path: Path, b
     with Builder(device.target, build_home) as builder:
         (result,) = search(spec, device, builder, store)
     assert result.best is None
+
+
+@pytest.mark.parametrize("name", kernel_folders())
+def test_a_winner_proves_itself_on_six_other_problems_at_least(name: str) -> None:
+    """Odd, tiny, tall and deep ones, two seeds and three kinds of data."""
+    kernel = load_kernel(name)
+    problem = kernel.problem(dict.fromkeys(kernel.dimensions, 4096))
+    proofs = proofs_of(make_variant(kernel, problem, kernel.configuration()))
+    sizes = {tuple(size for _, size in proof.variant.problem.sizes) for proof in proofs}
+    assert len(sizes) >= 6
+    assert (4096,) * len(kernel.dimensions) not in sizes
+    assert any(all(size % 2 for size in some) for some in sizes)
+    assert any(max(some) <= 64 for some in sizes)
+    assert any(max(some) >= 4 * min(some) for some in sizes)
+    assert all(len({inputs.seed for inputs in proof.inputs}) >= 2 for proof in proofs)
+    assert {inputs.kind for proof in proofs for inputs in proof.inputs} == set(KINDS)

@@ -191,3 +191,15 @@ def test_durations(value: object, seconds: float) -> None:
 def test_what_is_no_duration(value: object) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(value)
+
+
+def test_limits_of_one_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = "compile_limit: 90s, launch_limit: 500ms, trial_limit: 1m"
+    (spec,) = spec_of(tmp_path, GOOD.replace("trials: 5", f"trials: 5, {limits}"))
+    options = spec.search
+    assert (options.compile_limit_s, options.launch_limit_s, options.trial_limit_s) == (90.0, 0.5, 60.0)
+    with pytest.raises(SpecError, match=r"search\.launch_limit: 'soon' is not a duration"):
+        spec_of(tmp_path, GOOD.replace("trials: 5", "trials: 5, launch_limit: soon"))
+    monkeypatch.setenv("AUTOTILE_LAUNCH_LIMIT", "3s")
+    (spec,) = spec_of(tmp_path, GOOD)
+    assert spec.search.launch_limit_s == 3.0

@@ -537,3 +537,11 @@ def kernels_at() -> Callable[..., float]:
         return physical_floor_ms(kernel, kernel.problem(sizes), find_gpu("h200"))
 
     return floor
+
+
+def test_a_device_that_gives_no_times_is_implausible() -> None:
+    with pytest.raises(ImplausibleTime, match="the device gave no times, twice"):
+        measure(lambda runs: (), TimingPlan(), floor_ms=0.1)
+    for times in ((), (math.nan,), (0.0,)):
+        with pytest.raises(ImplausibleTime, match="a launch in the finals took"):
+            interleaved([lambda runs, times=times: (1.0, *times)])
