@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def verify(device: str, kernel: str | None, sanitize: bool, templates: tuple[Path, ...], json_path: str | None) -> int:
     """Prove every saved best of this device again: on its problem, on odd and large ones, on several kinds of data.
 
-    One that fails is not served any more. The exit status is 1 when one failed, or none could be proven.
+    One that is wrong is not served any more. The exit status is 1 when one failed, or none could be proven.
     """
     from autotile.build import Builder
     from autotile.devices.select import open_device

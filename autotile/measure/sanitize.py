@@ -12,7 +12,7 @@ from pathlib import Path
 
 from autotile.build import Builder
 from autotile.devices.cuda import CudaDevice
-from autotile.errors import ToolchainMissing
+from autotile.errors import ToolchainMissing, VariantError
 from autotile.measure.limits import Limits
 from autotile.measure.remote import RemoteBench
 from autotile.measure.variant import PROOF_INPUTS, Proof, Variant, proofs_of
@@ -89,10 +89,20 @@ def sanitize(tool: str, sanitizer: Path, device: CudaDevice, builder: Builder, v
         log = Path(folder) / "log"
         command = [str(sanitizer), "--tool", tool, "--log-file", str(log), "--print-limit", "3"]
         limits = Limits(SLOWDOWN * device.launch_limit_s, SLOWDOWN * device.launch_limit_s)
+        failure: VariantError | None = None
         with RemoteBench(device.reopen_unguarded, limits, command, close_s=CLOSE_S) as bench:
-            for proof, future in zip(proofs, futures, strict=True):
-                bench.prove(Proof(proof.variant, PROOF_INPUTS[:1]), future.result(), comparer, 1)
-        return Sanitized(tool, len(proofs), findings(tool, log.read_text(encoding="utf-8") if log.exists() else ""))
+            try:
+                for proof, future in zip(proofs, futures, strict=True):
+                    bench.prove(Proof(proof.variant, PROOF_INPUTS[:1]), future.result(), comparer, 1)
+            except VariantError as error:  # an access out of bounds ends the kernel under memcheck; its report says more
+                failure = error
+        report = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        if failure is not None and not _SUMMARY.search(report):
+            raise failure
+        words = findings(tool, report)
+        if failure is not None and not words:
+            raise failure
+        return Sanitized(tool, len(proofs), words)
 
 
 def findings(tool: str, report: str) -> str:

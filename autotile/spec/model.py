@@ -9,7 +9,7 @@ from pathlib import Path
 from autotile.kernels import Kernel, Rule
 from autotile.types import Configuration, Problem, Value
 
-SAMPLERS = ("tpe", "random", "grid")
+SAMPLERS = ("model", "tpe", "random", "grid")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class SearchOptions:
     The limits end one variant, not the search; None is the compiler's or the device's default.
     """
 
-    sampler: str = "tpe"
+    sampler: str = "model"
     trials: int = 200
     time_s: float | None = None
     seed: int = 0

@@ -152,7 +152,7 @@ class Model:
         logs = np.log(np.minimum([self._times[row] for row in rows], worst))
         rank = (np.searchsorted(every, logs, "left") + np.searchsorted(every, logs, "right")) / 2
         normal = np.interp(rank, np.arange(len(every)) + 0.5, _quantiles(len(every)))
-        mixed = normal + (logs - every.mean()) / every.std()
+        mixed = normal + (logs - every.mean()) / max(1e-9, float(every.std()))
         return np.asarray((mixed - mixed.mean()) / max(1e-9, float(mixed.std())))
 
     # ---- what the model knows, and of which rows it is asked -----------------------------------------------------

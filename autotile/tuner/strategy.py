@@ -1,8 +1,8 @@
-"""Which configuration next? Optuna decides, among the feasible rows not yet tried. The only module that imports optuna.
+"""Which configuration next? A sampler decides, among the feasible rows not yet tried. The only module to import optuna.
 
-Optuna's samplers know nothing of constraints: on a real space most of what they propose is infeasible or has been
-seen. So each proposal is moved to the nearest feasible, untried row of the table before Optuna hears of it, and the
-study holds exactly what was measured.
+The default is the model of model.py, which chooses rows. Optuna's own samplers know nothing of constraints: on a real
+space most of what they propose is infeasible or has been seen. So each proposal is moved to the nearest feasible,
+untried row of the table before Optuna hears of it. Either way the study holds exactly what was measured.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotile.space import Space
+from autotile.tuner.model import Model
 from autotile.types import Record, Value
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is the command line's to show
 
 
 class FeasibleSampler(BaseSampler):
-    """Restricts an Optuna sampler to the rows of a space that have not been taken.
+    """An Optuna sampler of the rows of a space that have not been taken.
 
-    `inner` proposes; its proposal goes to the nearest free row (numbers by rank, names and booleans by equality; ties
-    at random). Without an inner sampler, or while it has no opinion yet, a free row is drawn at random, each equally
+    A `model` chooses a row itself. `inner`, another Optuna sampler, proposes; its proposal goes to the nearest free row (numbers by rank, names and booleans by equality; ties
+    at random). Without either, or while the inner one has no opinion yet, a free row is drawn at random, each equally
     likely; with `in_order`, the first free row is taken. Rows in `first` come before all others.
     """
 
@@ -39,8 +40,9 @@ class FeasibleSampler(BaseSampler):
         inner: BaseSampler | None = None,
         in_order: bool = False,
         first: Sequence[int] = (),
+        model: Model | None = None,
     ) -> None:
-        self._space, self._inner, self._in_order = space, inner, in_order
+        self._space, self._inner, self._in_order, self._model = space, inner, in_order, model
         self._first = list(first)
         self._random = np.random.default_rng(seed)
         self._free = np.ones(len(space), bool)
@@ -57,6 +59,13 @@ class FeasibleSampler(BaseSampler):
     def take(self, row: int) -> None:
         """Marks a row as tried."""
         self._free[row] = False
+        if self._model is not None:
+            self._model.take(row)
+
+    def learn(self, row: int, record: Record) -> None:
+        """What came of a row that was taken. Optuna's own samplers learn from the study instead."""
+        if self._model is not None:
+            self._model.tell(row, record.time_ms if record.ok else None)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self.distributions
@@ -74,6 +83,8 @@ class FeasibleSampler(BaseSampler):
             row = self._first.pop(0)
             if self._free[row]:
                 return row
+        if self._model is not None:
+            return self._model.choose()
         if self._in_order:
             return int(np.argmax(self._free))
         proposal = self._inner.sample_relative(study, trial, self._open) if self._inner is not None else {}
@@ -110,14 +121,28 @@ class _Column:
 
 
 class Strategy:
-    """The ask and tell of one search, over an in-memory study that starts from what is on record."""
+    """The ask and tell of one search, over an in-memory study that starts from what is on record.
 
-    def __init__(self, space: Space, sampler: str, seed: int, first: Sequence[int] = ()) -> None:
+    `goal`, the number of trials at which the search ends, and `derived`, more columns to compare rows by (see
+    features.py), help the model; the other samplers do without.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        sampler: str,
+        seed: int,
+        first: Sequence[int] = (),
+        goal: int | None = None,
+        derived: np.ndarray[Any, Any] | None = None,
+    ) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             inner = TPESampler(seed=seed, multivariate=True, constant_liar=True) if sampler == "tpe" else None
-        self._sampler = FeasibleSampler(space, seed, inner, in_order=sampler == "grid", first=first)
+        model = Model(space, seed, goal, derived) if sampler == "model" else None
+        self._sampler = FeasibleSampler(space, seed, inner, in_order=sampler == "grid", first=first, model=model)
         self._space = space
+        self._rows: dict[int, int] = {}  # of the trials not yet told
         self._study = optuna.create_study(direction="minimize", sampler=self._sampler)
 
     @property
@@ -131,9 +156,12 @@ class Strategy:
         row = self._space.row_of(trial.params)
         assert row is not None, "the sampler chose outside the space"
         self._sampler.take(row)  # Optuna asks no sampler where every parameter has one value
+        self._rows[trial.number] = row
         return trial, row
 
     def tell(self, trial: Trial, record: Record) -> None:
+        """What came of a trial that was asked for."""
+        self._sampler.learn(self._rows.pop(trial.number), record)
         if record.ok:
             self._study.tell(trial, record.time_ms)
         else:
@@ -142,6 +170,7 @@ class Strategy:
     def replay(self, row: int, record: Record) -> None:
         """Learns from a record of an earlier search; its row is not asked for again."""
         self._sampler.take(row)
+        self._sampler.learn(row, record)
         self._study.add_trial(
             optuna.trial.create_trial(
                 params=dict(self._space.configuration(row)),

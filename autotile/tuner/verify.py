@@ -10,7 +10,7 @@ from autotile.build import Builder
 from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.devices.cuda import CudaDevice
-from autotile.errors import KernelError, UsageError, VariantError, WrongResult
+from autotile.errors import ImplausibleTime, KernelError, LaunchError, UsageError, VariantError, WrongResult
 from autotile.kernels import Kernel
 from autotile.measure import Variant, make_variant, prove
 from autotile.measure.noise import Verdict, verdict
@@ -23,6 +23,10 @@ from autotile.types import OK, Measurement, Record
 
 OUTDATED = "outdated"
 """The outcome of a saved best whose template has changed since, or is not here: it is not served, so not proven."""
+
+GUILTY = (WrongResult, LaunchError, ImplausibleTime)
+"""What takes a best out of service. A compiler that refuses it, a process that was killed or a time that ran out may be
+this machine's doing today."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def verify(
 ) -> Iterator[Verified]:
     """Proves saved bests of this device again, one by one: the whole proof of a winner, and its time.
 
-    With `tools`, compute-sanitizer's of these names watch as well. One that fails is taken out of service, and the
+    With `tools`, compute-sanitizer's of these names watch as well. One that is wrong is taken out of service, and the
     failure goes on record. Raises UsageError for tools on a device that is no GPU, ToolchainMissing without them.
     """
     watchers = _watchers(tools, device, builder)
@@ -80,8 +84,9 @@ def verify(
                     verified = replace(verified, notes=(*verified.notes, note))
                 yield verified
             except VariantError as error:
-                store.withdraw(record)
-                store.append(replace(record, outcome=error.outcome, message=str(error), measurement=None, extra=()))
+                if isinstance(error, GUILTY):
+                    store.withdraw(record)
+                    store.append(replace(record, outcome=error.outcome, message=str(error), measurement=None, extra=()))
                 yield Verified(record, error.outcome, str(error))
 
 

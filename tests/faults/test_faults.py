@@ -134,7 +134,7 @@ class Opener:
 def test_a_device_that_cannot_be_opened_ends_the_search(walk: Kernel) -> None:
     device = FakeDevice()
     device.reopen = Opener("dies")
-    with no_orphans(), pytest.raises(EnvironmentalError, match="could not be made ready 3 times.*ended with status 3"):
+    with no_orphans(), pytest.raises(EnvironmentalError, match=r"could not be made ready 3 times.*ended with status 3"):
         tune(walk, device)
 
 

@@ -15,7 +15,7 @@ from autotile.space import Space
 from autotile.tuner.strategy import Strategy
 from autotile.types import Configuration, Identity, Measurement, Problem, Record, Value
 
-SAMPLERS = ("tpe", "random", "grid")
+SAMPLERS = ("model", "tpe", "random", "grid")
 PROBLEM = Problem("toy", (("n", 1),), "float32")
 IDENTITY = Identity("Fake GPU", "sm_90", "1", "fakecc 1", "t", 1, False)
 

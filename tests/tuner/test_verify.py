@@ -129,7 +129,9 @@ def test_a_tracer_finds_the_race_that_results_hide(tmp_path: Path) -> None:
             variant = make_variant(kernel, problem, kernel.configuration({"fault": fault}))
             assert tracer.trace(kernel, problem, variant).startswith(expected)
         variant = make_variant(kernel, problem, kernel.configuration({"fault": "race"}))
-        with pytest.raises(WrongResult, match="the emulator found, where the GPU showed nothing: .*shared-memory race"):
+        with pytest.raises(
+            WrongResult, match=r"the emulator found, where the GPU showed nothing: .*shared-memory race"
+        ):
             tracer.trace(kernel, problem, variant)
     finally:
         tracer.close()
