@@ -94,7 +94,7 @@ def sanitize(tool: str, sanitizer: Path, device: CudaDevice, builder: Builder, v
             try:
                 for proof, future in zip(proofs, futures, strict=True):
                     bench.prove(Proof(proof.variant, PROOF_INPUTS[:1]), future.result(), comparer, 1)
-            except VariantError as error:  # an access out of bounds ends the kernel under memcheck; its report says more
+            except VariantError as error:  # memcheck ends a kernel that goes out of bounds
                 failure = error
         report = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         if failure is not None and not _SUMMARY.search(report):

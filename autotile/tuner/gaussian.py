@@ -1,13 +1,13 @@
 """A Gaussian process over the rows of a discrete space: what is known of a few rows says what to expect of others.
 
 Two rows are as far apart as their parameters' values: r² = Σ d / l², with one or two terms d a parameter and a length
-scale l for each. Between numbers d is the squared difference of places in [0, 1] and, for three values or more, a second
-term that is 1 for any two different values, so that a parameter may act as an order, as a set of names, or as both;
-between names or two values, the latter alone. Further columns that follow from the values (threads, bytes) may be given;
-each gives one more squared term. The covariance is Matérn's with ν = 5/2, s²·(1 + a + a²/3)·exp(−a),
-a = √5·r (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, eq. 4.17). The scales are those of the
-largest posterior density (eq. 5.8 and 5.9 with log-normal priors), found by BFGS (Nocedal and Wright, Numerical
-Optimization, 2nd ed., algorithm 6.1), so that nothing is set by hand.
+scale l for each. Between numbers d is the squared difference of places in [0, 1] and, for three values or more, a
+second term that is 1 for any two different values, so that a parameter may act as an order, as a set of names, or as
+both; between names or two values, the latter alone. Columns that follow from the values (threads, bytes) may be given
+too; each is one more squared term. The covariance is Matérn's with ν = 5/2, s²·(1 + a + a²/3)·exp(−a), a = √5·r
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, eq. 4.17). The scales are those of the largest
+posterior density (eq. 5.8 and 5.9 with log-normal priors), found by BFGS (Nocedal and Wright, Numerical Optimization,
+2nd ed., algorithm 6.1), so that nothing is set by hand.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Terms:
 
     def coordinates(self, rows: Array, precision: type = np.float64) -> Array:
         """Rows as indicators of their values, then their derived columns: what `squared` compares."""
-        whole = np.zeros((len(rows), self._width + self._derived.shape[1]), precision)
+        whole: Array = np.zeros((len(rows), self._width + self._derived.shape[1]), precision)
         np.put_along_axis(whole, self._codes[rows].astype(np.int64) + self._offsets, 1.0, axis=1)
         whole[:, self._width :] = self._derived[rows]
         return whole

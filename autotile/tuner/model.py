@@ -39,8 +39,10 @@ LIKED = 30
 """Candidates that the model likes best, whose neighbours become candidates too; twice, so that it can climb."""
 
 MOST_KNOWN = 300
-"""Rows that the model is conditioned on (the best and a random rest), and how many of those its scales are fitted to."""
+"""Rows that the model is conditioned on: the best, and some at random of the rest."""
+
 FITTED = 150
+"""Rows that its scales are fitted to, likewise."""
 
 GROWTH = 1.2
 """The scales are fitted anew when this many times as many trials are told."""
@@ -147,7 +149,7 @@ class Model:
         the other keeps a few very slow rows from deciding the scale.
         """
         every = np.fromiter(self._times.values(), float, len(self._times))
-        worst = every[np.isfinite(every)].max()
+        worst = max(self._different)
         every = np.sort(np.log(np.minimum(every, worst)))
         logs = np.log(np.minimum([self._times[row] for row in rows], worst))
         rank = (np.searchsorted(every, logs, "left") + np.searchsorted(every, logs, "right")) / 2

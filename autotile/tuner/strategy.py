@@ -28,9 +28,10 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)  # progress is the command li
 class FeasibleSampler(BaseSampler):
     """An Optuna sampler of the rows of a space that have not been taken.
 
-    A `model` chooses a row itself. `inner`, another Optuna sampler, proposes; its proposal goes to the nearest free row (numbers by rank, names and booleans by equality; ties
-    at random). Without either, or while the inner one has no opinion yet, a free row is drawn at random, each equally
-    likely; with `in_order`, the first free row is taken. Rows in `first` come before all others.
+    A `model` chooses a row itself. `inner`, another Optuna sampler, proposes; its proposal goes to the nearest free row
+    (numbers by rank, names and booleans by equality; ties at random). Without either, or while the inner one has no
+    opinion yet, a free row is drawn at random, each equally likely; with `in_order`, the first free row is taken. Rows
+    in `first` come before all others.
     """
 
     def __init__(
