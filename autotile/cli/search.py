@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @device_option
 @click.option("--trials", type=click.IntRange(min=1), help="Distinct configurations to try.")
 @click.option("--time", "time_", metavar="T", help="Stop after this long: 90s, 10m, 1.5h.")
-@click.option("--sampler", metavar="S", help="tpe, random or grid.")
+@click.option("--sampler", metavar="S", help="model, tpe, random or grid.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the sampler.")
 @click.option("--set", "sets", multiple=True, metavar="K=V", help="Override parameters.NAME or search.NAME.")
 @click.option("--fresh", is_flag=True, help="Measure anew what is on record.")

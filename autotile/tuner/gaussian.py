@@ -183,9 +183,11 @@ def minimise(
     value, gradient = objective(point)
     inverse = np.eye(len(point)) * 0.1  # of the Hessian
     for step in range(steps):
-        direction = -inverse @ gradient
+        held = ((point <= low) & (gradient > 0)) | ((point >= high) & (gradient < 0))
+        slope = np.where(held, 0.0, gradient)
+        direction = np.where(held, 0.0, -inverse @ slope)
         direction *= min(1.0, longest / max(1e-12, float(np.abs(direction).max())))
-        descent = float(direction @ gradient)
+        descent = float(direction @ slope)
         length = 1.0
         while descent <= -1e-4:
             trial = np.clip(point + length * direction, low, high)

@@ -23,6 +23,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from autotile.space import Space
 from autotile.tuner.candidates import Neighbourhood
@@ -74,6 +75,7 @@ class Model:
         self._pending: dict[int, None] = {}
         self._times: dict[int, float] = {}  # ms; infinite for a failure
         self._different: set[float] = set()
+        self._libraries = ThreadpoolController()
         self._graph = Neighbourhood(space)
         self._terms = Terms(space.domains, space.codes, derived)
         self._scales = Scales.prior(self._terms)
@@ -104,11 +106,13 @@ class Model:
         """A free row. There must be one."""
         if len(self._different) < 2:
             return self._spread()
-        posterior = self._updated()
-        free = self._free[self._candidates]
-        if not free.any():
-            return int(self._random.choice(np.flatnonzero(self._free)))
-        return int(self._candidates[np.argmax(np.where(free, self._scores(posterior), -np.inf))])
+        # Compilers keep every core busy meanwhile: threads of small products would wait for each other.
+        with self._libraries.limit(limits=1, user_api="blas"):
+            posterior = self._updated()
+            free = self._free[self._candidates]
+            if not free.any():
+                return int(self._random.choice(np.flatnonzero(self._free)))
+            return int(self._candidates[np.argmax(np.where(free, self._scores(posterior), -np.inf))])
 
     def _spread(self) -> int:
         """Of some free rows, one whose values have been used least."""

@@ -20,6 +20,7 @@ from autotile.errors import EnvironmentalError, VariantError
 from autotile.measure import Variant, make_variant
 from autotile.spec import Spec
 from autotile.store import RecordStore, StoreWarning
+from autotile.tuner.features import derived_columns
 from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best, of_trials
 from autotile.tuner.plan import known_records, make_plan
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
@@ -71,6 +72,9 @@ def search_all(
     return results
 
 
+SPARE_BUILDS = 2
+"""Builds that wait beside those that run: each more is one more configuration chosen without knowing how it went."""
+
 TWIN = "same_binary_as"
 """The entry of a record's `extra` that names the configuration whose machine code, and so whose time, it shares."""
 
@@ -112,7 +116,14 @@ class _Search:
             (r.binary_digest, r.launch): r for r in self.records.values() if r.ok and r.binary_digest
         }
         self.built: dict[int, tuple[Variant, Binary]] = {}
-        self.strategy = Strategy(self.space, spec.search.sampler, spec.search.seed, self.plan.first_rows)
+        self.strategy = Strategy(
+            self.space,
+            spec.search.sampler,
+            spec.search.seed,
+            self.plan.first_rows,
+            goal=self.plan.goal,
+            derived=derived_columns(self.kernel, problem, self.space) if spec.search.sampler == "model" else None,
+        )
         for row, record in self.records.items():
             self.strategy.replay(row, record)
 
@@ -173,7 +184,7 @@ class _Search:
                 reason = self._stop_reason()
                 if reason == "time" or (reason and not pending):
                     return reason
-                while reason is None and len(pending) < 2 * self.builder.jobs and not self.strategy.exhausted:
+                while reason is None and len(pending) < self.builder.jobs + SPARE_BUILDS and not self.strategy.exhausted:
                     if len(self.records) + len(pending) >= self.plan.goal:
                         break
                     self._start(pending)

@@ -89,7 +89,7 @@ def fails(**wanted: Value) -> Callable[[Values], bool]:
 # ---- how many, and when it ends ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("sampler", ["model", "tpe", "random", "grid"])
 def test_as_many_distinct_trials_as_asked(tune: Any, store: RecordStore, sampler: str) -> None:
     device = FakeDevice()
     result = tune(device, parameters={}, sampler=sampler, trials=15)
@@ -99,7 +99,7 @@ def test_as_many_distinct_trials_as_asked(tune: Any, store: RecordStore, sampler
     assert (result.space_size, result.space_total) == (40, 48)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("sampler", ["model", "tpe", "random", "grid"])
 def test_a_small_space_is_exhausted(tune: Any, sampler: str) -> None:
     device, builder = FakeDevice(), FakeBuilder()
     result = tune(device, builder, sampler=sampler, trials=500)
