@@ -27,9 +27,11 @@ def find_compiler() -> HostToolchain:
     return find_host_compiler(_runner(ProcessPool()), process.ASK_LIMIT_S)
 
 
-def _runner(processes: ProcessPool) -> Runner:
+def _runner(processes: ProcessPool, workdir: Path | None = None) -> Runner:
+    """What runs the compiler; its own files go to `workdir`, which is swept when a run is cut short."""
+
     def run(command: Sequence[str], text: str, limit_s: float) -> tuple[int, str]:
-        environment = {**os.environ, "LC_ALL": "C"}
+        environment = {**os.environ, "LC_ALL": "C"} | ({} if workdir is None else {"TMPDIR": str(workdir)})
         try:
             done = processes.run(command, text=text, timeout_s=limit_s, environment=environment)
         except CompileTimeout as error:
@@ -76,7 +78,7 @@ class HostCompiler:
                 self._toolchain,
                 cache_dir=self._cache_dir,
                 timeout_s=timeout_s,
-                runner=_runner(processes),
+                runner=_runner(processes, workdir),
             )
         except CompileError as error:
             if isinstance(error.__cause__, TimeoutError):

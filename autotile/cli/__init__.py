@@ -39,7 +39,10 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in given
     warnings.showwarning = _show_warning
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill saves and cleans up as Ctrl-C does
+        for name in ("SIGTERM", "SIGHUP"):  # a polite kill, or a closed terminal, saves and cleans up as Ctrl-C does
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup is left alone
+                signal.signal(number, signal.default_int_handler)
     try:
         result = autotile.main(args=[a for a in given if a != "--debug"], prog_name="autotile", standalone_mode=False)
     except click.exceptions.Abort:  # how click passes an interrupt on

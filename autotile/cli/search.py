@@ -73,7 +73,8 @@ def search(
     if any(result.stopped_by == "interrupted" for result in results):
         note("interrupted; run the same command to go on")
         return EXIT_INTERRUPTED
-    return EXIT_OK if results and all(result.best is not None for result in results) else EXIT_FAILED
+    complete = len(results) == sum(len(spec.problems) for spec in specs)
+    return EXIT_OK if complete and all(result.best is not None for result in results) else EXIT_FAILED
 
 
 def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -> list[SearchResult]:

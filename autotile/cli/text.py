@@ -44,6 +44,8 @@ STOPPED = {
     "exhausted": "the space is exhausted: every feasible configuration has been tried",
     "points": "every point has been tried",
     "device_lost": "nothing more can be measured on this device; run again to go on",
+    "edited": "the kernel's folder was edited meanwhile",
+    "toolchain_lost": "nothing more can be built",
     "interrupted": "interrupted",
 }
 

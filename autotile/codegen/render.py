@@ -123,7 +123,10 @@ def _refuse_python_words(folder: Path, text: str) -> None:
 
 
 def _sources(folder: Path) -> dict[str, str]:
-    """Template name → text, for the kernel's template and everything that it includes or imports."""
+    """Template name → text, for the kernel's template and everything that it includes or imports.
+
+    Raises KernelError, with file and line, for one that does not parse or is not there.
+    """
     environment = _environment(folder)
     assert environment.loader is not None
     found: dict[str, str] = {}
@@ -132,9 +135,15 @@ def _sources(folder: Path) -> dict[str, str]:
         name = pending.pop()
         if name in found:
             continue
-        text, _, _ = environment.loader.get_source(environment, name)
+        try:
+            text, _, _ = environment.loader.get_source(environment, name)
+            parsed = environment.parse(text)
+        except jinja2.TemplateSyntaxError as error:
+            raise KernelError(f"{folder / name}:{error.lineno}: {error.message}") from error
+        except jinja2.TemplateNotFound as error:
+            raise KernelError(f"{folder}: the template {error.name} is not there") from error
         found[name] = text
-        pending += [other for other in jinja2.meta.find_referenced_templates(environment.parse(text)) if other]
+        pending += [other for other in jinja2.meta.find_referenced_templates(parsed) if other]
     return found
 
 

@@ -22,7 +22,7 @@ class Workload:
     `arguments` are the kernel's arguments in C order: the name of an input or an output, or a size as an int (passed
     as a 32-bit int). `reference` holds what each output must be, within `bound` (elementwise or one number; 0: equal
     to the last bit). A reference is float64 (complex128) where the bound is not 0, and of the output's own dtype where
-    it is.
+    it is. Arrays lie `offset_bytes` behind the address of a fresh allocation.
 
     Raises ValueError for a reference of another shape or dtype (nothing is ever broadcast or rounded) and for a bound
     that could accept anything: negative, infinite, NaN, or other than 0 for an integer type.
@@ -33,6 +33,7 @@ class Workload:
     outputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
     reference: Mapping[str, Array]
     bound: Mapping[str, Array | float]
+    offset_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name, (shape, dtype) in self.outputs.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -12,6 +13,7 @@ from typing import Protocol
 from autotile.devices.base import Device
 from autotile.kernels import Kernel
 from autotile.measure.limits import Limits, Watch, unwatched
+from autotile.measure.scratch import forget_workloads
 from autotile.measure.session import Contestant, Session, Trial, open_session
 from autotile.measure.variant import Proof, Variant, require_still
 from autotile.measure.workload import make_workload
@@ -103,7 +105,7 @@ class LocalBench:
         for inputs in proof.inputs:
             self._watch("making the problem's data", 0)
             workload = make_workload(variant.kernel, variant.problem, inputs.seed, inputs.kind)
-            with self.device.stage(workload, comparer) as stage:
+            with self.device.stage(replace(workload, offset_bytes=proof.offset_bytes), comparer) as stage:
                 checks = []
                 for _ in range(1 if self.device.info.estimated else runs):  # the emulator repeats itself
                     self._watch("checking", 1)
@@ -116,6 +118,7 @@ class LocalBench:
         if self._open is not None:
             session, self._open = self._open, None
             session.__exit__(None, None, None)
+            forget_workloads(self._scratch)
 
     def close(self) -> None:
         self.end()

@@ -16,14 +16,18 @@ from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import Kernel
 from autotile.measure.limits import Watch, unwatched
 from autotile.measure.session import Contestant, Trial
-from autotile.measure.variant import Variant, make_variant, require_right
+from autotile.measure.variant import Variant, make_variant, require_right, require_still
 from autotile.measure.workload import make_workload
 from autotile.types import Binary, Measurement, Problem
 
 TIME_SEED = 0
 
 MOST_EMULATED_BYTES = 64 << 20
-"""Largest problem that the emulator runs in full."""
+"""Largest problem that the emulator runs in full where no smaller one will do."""
+
+MOST_RECHECKED_BYTES = 2 << 20
+MOST_RECHECKED_FLOPS = 20_000_000
+"""Largest problem that a winner is checked on in full as a matter of course: some seconds."""
 
 
 class EstimatedSession:
@@ -104,5 +108,10 @@ class EstimatedSession:
         return [contestant.measurement for contestant in contestants]
 
     def recheck(self, variant: Variant, binary: Binary, runs: int) -> float:
-        """The trial has traced it in both orders of the threads; the emulator repeats itself, so that says it all."""
-        return 0.0
+        """Once, since the emulator repeats itself, and where the real problem is small; the trial has said the rest."""
+        small = self._kernel.bytes_of(variant.problem) <= MOST_RECHECKED_BYTES
+        if not small or self._kernel.flops_of(variant.problem) > MOST_RECHECKED_FLOPS:
+            return 0.0
+        self._watch("checking again", 1)
+        with self._device.stage(make_workload(self._kernel, variant.problem, TIME_SEED)) as stage:
+            return require_still([stage.check(self._device.load(binary), variant.launch)], self._kernel)

@@ -13,6 +13,7 @@ the problem's data on it again.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import os
 import shutil
@@ -28,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from autotile.build.leftovers import prefix, sweep
 from autotile.devices.base import Device
 from autotile.errors import Crashed, EnvironmentalError, TimedOut, VariantError
 from autotile.kernels import Kernel
@@ -38,10 +40,18 @@ from autotile.measure.worker import CLOSE
 from autotile.types import Binary, Measurement, Problem
 
 START = "import sys; sys.path[:] = {path!r}; from autotile.measure.worker import main; main({descriptor}, {scratch!r})"
-"""The measuring process imports from where this one does, and from nowhere else (not from the current folder)."""
+"""The measuring process imports from where this one does, and from nowhere else (not from its current folder)."""
+
+PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+
+SCRATCH = "autotiledata"
+"""How the names of scratch folders begin; a process that was killed together with its other end leaves one behind."""
 
 MOST_LOST_STARTS = 3
 """Times in a row that a process may be lost before it is ready; then the device itself is at fault."""
+
+LONGEST_POLL_S = 3600.0
+"""The system's calls take no wait of weeks."""
 
 CLOSE_S = 5.0
 """How long a process that was asked to end may take; then it is killed."""
@@ -60,7 +70,8 @@ class RemoteBench:
         self.lost: str | None = None
         self._close_s = close_s
         self._opener, self._limits, self._command = opener, limits, tuple(command)
-        self._scratch = Path(tempfile.mkdtemp(prefix="autotile-data-"))
+        sweep(Path(tempfile.gettempdir()), SCRATCH)
+        self._scratch = Path(tempfile.mkdtemp(prefix=prefix(SCRATCH)))
         self._problem: tuple[Kernel, Problem, Binary | None] | None = None
         self._ready = False
         self._lost_starts = 0
@@ -93,9 +104,10 @@ class RemoteBench:
 
     def end(self) -> None:
         self._problem = None
-        if self._ready and self._process is not None:
-            self._ask("end")
-        self._ready = False
+        ready, self._ready = self._ready, False
+        if ready and self._process is not None:
+            with contextlib.suppress(VariantError), self._dropping():  # what died holds no data any more
+                self._process.ask("end", (), self._limits.launch_s, self._limits.trial_s)
 
     def close(self) -> None:
         if self._process is not None:
@@ -115,9 +127,15 @@ class RemoteBench:
 
     def _ask(self, name: str, *arguments: Any, parts: int = 1) -> Any:
         """One request, of so many parts that may each take as long as a trial."""
-        process = self._prepared()
-        with self._dropping():
-            return process.ask(name, arguments, self._limits.launch_s, parts * self._limits.trial_s)
+        for last in (False, True):
+            process = self._prepared()
+            try:
+                with self._dropping():
+                    return process.ask(name, arguments, self._limits.launch_s, parts * self._limits.trial_s)
+            except _DiedAtRest:  # nothing of the request was run: it is no fault of the variant's
+                if last:
+                    raise
+        raise AssertionError("the second try returns or raises")
 
     def _prepared(self) -> _Process:
         """A process with the device open and the problem's data on it.
@@ -126,6 +144,7 @@ class RemoteBench:
         """
         while not self._ready or self._process is None:
             process = self._started()
+            fault: VariantError | None = None
             try:
                 with self._dropping():
                     if not process.opened:
@@ -133,16 +152,19 @@ class RemoteBench:
                         process.opened = True
                     if self._problem is not None:
                         process.ask("begin", self._problem, math.inf, BEGIN_LIMIT_S)
-            except (Crashed, TimedOut) as error:
-                self._lost_starts += 1
-                if self._lost_starts >= MOST_LOST_STARTS:
-                    self.lost = str(error)
-                    raise EnvironmentalError(
-                        f"the measuring process could not be made ready {self._lost_starts} times: {error}"
-                    ) from error
-                continue
-            self._ready, self._lost_starts = True, 0
-            return process
+                fault = None if process.spoilt is None else Crashed(f"its device was spoilt: {process.spoilt}")
+            except VariantError as error:  # of no variant: none has run yet
+                fault = error
+                self._drop()
+            if fault is None:
+                self._ready, self._lost_starts = True, 0
+                return process
+            self._lost_starts += 1
+            if self._lost_starts >= MOST_LOST_STARTS:
+                self.lost = str(fault)
+                raise EnvironmentalError(
+                    f"the measuring process could not be made ready {self._lost_starts} times: {fault}"
+                ) from fault
         return self._process
 
     def _started(self) -> _Process:
@@ -169,9 +191,9 @@ class RemoteBench:
 
     def _drop(self) -> None:
         """Ends the process, and starts its successor already."""
-        if self._process is not None:
-            self._process.kill()
-        self._process = None
+        process, self._process, self._ready = self._process, None, False  # first: an interrupt may end what follows
+        if process is not None:
+            process.kill()
         self._started()
 
 
@@ -184,12 +206,13 @@ class _Process:
         """Whether a request has no answer yet."""
         self.spoilt: str | None = None
         """What ended the device's context over there."""
-        here, there = Pipe()
-        start = START.format(path=sys.path, descriptor=there.fileno(), scratch=str(scratch))
+        here, there = map(_above_standard, Pipe())
+        start = START.format(path=_import_path(), descriptor=there.fileno(), scratch=str(scratch))
         with there:
             self._process = subprocess.Popen(
-                [*command, sys.executable, "-c", start],
+                [*command, sys.executable, *_interpreter_flags(), "-c", start],
                 stdin=subprocess.DEVNULL,
+                stderr=None if _is_open(2) else subprocess.DEVNULL,
                 pass_fds=[there.fileno()],
                 start_new_session=True,
             )
@@ -208,13 +231,15 @@ class _Process:
         try:
             self._connection.send((name, arguments, limit_s))
         except OSError:
-            raise self._crashed("at rest") from None
+            raise _DiedAtRest(str(self._crashed("at rest"))) from None
         begun = time.monotonic()
         step, step_limit_s, step_begun = "beginning", math.inf, begun
         while True:
             now = time.monotonic()
             left_s = min(begun + limit_s - now, step_begun + step_limit_s - now)
-            if not self._connection.poll(max(0.0, left_s)):
+            if not self._connection.poll(min(max(0.0, left_s), LONGEST_POLL_S)):
+                if left_s > LONGEST_POLL_S:
+                    continue
                 whole = time.monotonic() - begun >= limit_s
                 raise self._timed_out(step, limit_s if whole else step_limit_s, whole)
             try:
@@ -270,6 +295,38 @@ class _Process:
             if -status == signal.SIGKILL:
                 how += " (from outside, or for want of memory)"
         return Crashed(f"the measuring process {how} while {step}")
+
+
+class _DiedAtRest(Crashed):
+    """The process was gone before it was asked."""
+
+
+def _import_path() -> list[str]:
+    """Where this process imports from, in whole paths; autotile's own home is there, however it was found."""
+    given = [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
+    return [*given, PACKAGE_PARENT]
+
+
+def _interpreter_flags() -> list[str]:
+    flags = sys.flags
+    chosen = (("-I", flags.isolated), ("-E", flags.ignore_environment), ("-s", flags.no_user_site))
+    return [flag for flag, on in chosen if on]
+
+
+def _above_standard(connection: Connection) -> Connection:
+    """The same connection, not in the place of a standard stream that was closed: what is printed would go into it."""
+    if connection.fileno() > 2:
+        return connection
+    with connection:
+        return Connection(fcntl.fcntl(connection.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 class _Elsewhere(Exception):

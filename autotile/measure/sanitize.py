@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotile.build import Builder
@@ -15,7 +15,7 @@ from autotile.devices.cuda import CudaDevice
 from autotile.errors import ToolchainMissing, VariantError
 from autotile.measure.limits import Limits
 from autotile.measure.remote import RemoteBench
-from autotile.measure.variant import PROOF_INPUTS, Proof, Variant, proofs_of
+from autotile.measure.variant import PROOF_INPUTS, Variant, proofs_of
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 DEFAULT_TOOLS = ("memcheck", "racecheck")
@@ -93,7 +93,7 @@ def sanitize(tool: str, sanitizer: Path, device: CudaDevice, builder: Builder, v
         with RemoteBench(device.reopen_unguarded, limits, command, close_s=CLOSE_S) as bench:
             try:
                 for proof, future in zip(proofs, futures, strict=True):
-                    bench.prove(Proof(proof.variant, PROOF_INPUTS[:1]), future.result(), comparer, 1)
+                    bench.prove(replace(proof, inputs=PROOF_INPUTS[:1]), future.result(), comparer, 1)
             except VariantError as error:  # memcheck ends a kernel that goes out of bounds
                 failure = error
         report = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

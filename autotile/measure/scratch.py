@@ -42,6 +42,13 @@ def kept_workload(kernel: Kernel, problem: Problem, seed: int, scratch: Path | N
     return made
 
 
+def forget_workloads(scratch: Path | None) -> None:
+    """Removes what was kept of a problem that is done with."""
+    for path in [] if scratch is None else scratch.glob("*.workload"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 def _nbytes(workload: Workload) -> int:
     bounds = [bound for bound in workload.bound.values() if not isinstance(bound, float)]
     return sum(array.nbytes for array in (*workload.inputs.values(), *workload.reference.values(), *bounds))

@@ -12,7 +12,14 @@ from contextlib import ExitStack
 from autotile.build import Builder
 from autotile.devices.base import Device
 from autotile.devices.emulator.device import EmulatorDevice
-from autotile.errors import CompileError, ToolchainMissing, UnsupportedByEmulator, WrongResult
+from autotile.errors import (
+    CompileError,
+    LaunchError,
+    TimedOut,
+    ToolchainMissing,
+    UnsupportedByEmulator,
+    WrongResult,
+)
 from autotile.kernels import Kernel
 from autotile.measure.estimated import EstimatedSession
 from autotile.measure.variant import Variant
@@ -51,7 +58,7 @@ class Tracer:
         try:
             binary = self._submit(variant.source).result()
             EstimatedSession(self._emulator, kernel, problem).trial(variant, binary)
-        except (CompileError, ToolchainMissing, UnsupportedByEmulator) as error:
+        except (CompileError, LaunchError, TimedOut, ToolchainMissing, UnsupportedByEmulator) as error:
             return f"no: {error}"
         except WrongResult as error:
             raise WrongResult(f"the emulator found, where the GPU showed nothing: {error}") from error

@@ -49,7 +49,13 @@ class Inputs:
 PROOF_RUNS = 3
 """Times that each check of a proof is run: an error that moves from run to run is a race."""
 
-PROOF_INPUTS = (Inputs(1, "random"), Inputs(2, "random"), Inputs(3, "cancelling"), Inputs(4, "special"))
+PROOF_INPUTS = (
+    Inputs(1, "random"),
+    Inputs(2, "random"),
+    Inputs(3, "cancelling"),
+    Inputs(4, "special"),
+    Inputs(5, "scaled"),
+)
 
 MANY_INPUTS = PROOF_INPUTS[:2]
 """For problems of many blocks, which cost more: what goes wrong there has to do with places, not with values."""
@@ -57,33 +63,41 @@ MANY_INPUTS = PROOF_INPUTS[:2]
 
 @dataclass(frozen=True)
 class Proof:
-    """One of the problems on which a winner has to hold, with the inputs to try."""
+    """One of the problems on which a winner has to hold, with the inputs to try.
+
+    Arrays lie `offset_bytes` behind an aligned address: the text for unaligned ones meets such.
+    """
 
     variant: Variant
     inputs: tuple[Inputs, ...]
+    offset_bytes: int = 0
 
 
 def proofs_of(variant: Variant) -> list[Proof]:
     """The problems on which a winner proves itself.
 
     These are the kernel's odd sizes, each with the text for aligned and the one for unaligned arrays, and problems of
-    many blocks along each dimension, where an index of blocks, a group of tiles or a long loop goes wrong.
+    many blocks along each dimension, where an index of blocks, a group of tiles or a long loop goes wrong. Where none
+    of them has the very text that was measured (a trait may be of large sizes alone), its own problem is one of them.
     """
-    small = [Proof(other, PROOF_INPUTS) for other in _odd_variants(variant)]
+    proofs = list(_odd_proofs(variant))
     many = [make_variant(variant.kernel, problem, variant.configuration) for problem in many_blocks(variant)]
-    return small + [Proof(other, MANY_INPUTS) for other in many]
+    proofs += [Proof(other, MANY_INPUTS) for other in many]
+    if all(proof.variant.source.text != variant.source.text for proof in proofs):
+        proofs.append(Proof(variant, PROOF_INPUTS))
+    return proofs
 
 
-def _odd_variants(variant: Variant) -> Iterator[Variant]:
+def _odd_proofs(variant: Variant) -> Iterator[Proof]:
     kernel, configuration = variant.kernel, variant.configuration
     itemsize = element_type(variant.problem.dtype).itemsize
     for sizes in kernel.proof_problems:
         problem = variant.problem.with_sizes(**dict(zip(kernel.dimensions, sizes, strict=True)))
         aligned = make_variant(kernel, problem, configuration)
-        yield aligned
+        yield Proof(aligned, PROOF_INPUTS)
         unaligned = make_variant(kernel, problem, configuration, itemsize)
         if unaligned.source.text != aligned.source.text:
-            yield unaligned
+            yield Proof(unaligned, PROOF_INPUTS, itemsize)
 
 
 MANY = 9

@@ -26,6 +26,10 @@ CLOSE = "close"
 """The request after which the process ends as any program does, its device's own clean-up included."""
 
 
+LAST_RESORT_S = 7 * 24 * 3600.0
+"""Longest that the last resort waits: the timer takes no more than some weeks."""
+
+
 def main(descriptor: int, scratch: str) -> None:
     """Serves requests from the connection `descriptor` until it is closed."""
     os.dup2(2, 1)  # stdout is for the user's data: what kernels print is not
@@ -49,7 +53,7 @@ class _Worker:
                     break
                 # A last resort that needs no interpreter: should this process be stuck beyond reach of the thread
                 # above, and the other end be gone, so that nobody kills it.
-                faulthandler.dump_traceback_later(2 * limit_s + 60, exit=True, file=2)
+                faulthandler.dump_traceback_later(min(2 * limit_s + 60, LAST_RESORT_S), exit=True)
                 answer: tuple[Any, ...] = ("ok", self._answer(name, arguments))
             except Exception as error:  # whatever it is goes to the other end, and is raised there
                 answer = ("error", _picklable(error), traceback.format_exc())

@@ -8,6 +8,8 @@ special     NaN, infinities, zeros of both signs, subnormals and tiny values amo
             operand that is not filled with zeros, times one of the other that is, is 0 on random data and NaN
             beside an infinity. What only moves elements must keep each bit: a NaN's payload, the sign of a zero.
             No huge finite values: sums in float32 may overflow where float64 does not.
+scaled      random values times powers of two far from 1, as far as products and sums of the type reach: what was meant
+            for numbers near 1 (a clamp, a constant in place of an epsilon) shows.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, TypeAlias, get_args
 
+import ml_dtypes
 import numpy as np
 
 from autotile.devices.base import Workload
@@ -27,7 +30,7 @@ from autotile.kernels.loader import DEFINITION
 from autotile.types import Problem
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Kind: TypeAlias = Literal["random", "cancelling", "special"]
+Kind: TypeAlias = Literal["random", "cancelling", "special", "scaled"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 FEWEST_UNTOUCHED = 4
@@ -55,12 +58,18 @@ def make_workload(kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = 
     elif kind == "special":
         for argument in kernel.inputs:
             _strew(element, inputs[argument.name], _most_non_finite(kernel, argument, problem), generator)
+    elif kind == "scaled":
+        for array in inputs.values():
+            _scale(element, array, generator)
     finite = {name: _finite(array) for name, array in inputs.items()} if kind == "special" else inputs
     try:
         # inf - inf and 1 / 0 are what special values are there for; of any other data numpy's warning is worth reading.
         with np.errstate(invalid="ignore", divide="ignore") if kind == "special" else nullcontext():
             reference = kernel.reference(_read_only(inputs), problem)
-        return _workload(kernel, problem, inputs, reference, kernel.error_bound(_read_only(finite), problem))
+        made = _workload(kernel, problem, inputs, reference, kernel.error_bound(_read_only(finite), problem))
+        if kind == "random":
+            _require_telling(made)
+        return made
     except Exception as error:  # the reference is the kernel author's code: whatever is wrong with it is said as such
         advice = "; it may not write to its inputs: copy them first" if "read-only" in str(error) else ""
         raise KernelError(
@@ -90,6 +99,20 @@ def _workload(kernel: Kernel, problem: Problem, inputs: Arrays, reference: Any, 
             for argument in kernel.outputs
         },
     )
+
+
+FEWEST_TELLING = 16
+"""Outputs of fewer elements may be 0 by chance."""
+
+
+def _require_telling(workload: Workload) -> None:
+    """Raises ValueError for an error bound that would let an output of zeros pass: it would prove nothing."""
+    for name, reference in workload.reference.items():
+        size = np.abs(reference.astype(np.float64) if reference.dtype.kind != "c" else reference)
+        if size.size >= FEWEST_TELLING and np.all(size <= workload.bound[name]) and np.any(size > 0):
+            raise ValueError(
+                f"the error bound of output {name!r} would let zeros pass: it is above the result's size everywhere"
+            )
 
 
 def _read_only(inputs: Arrays) -> Arrays:
@@ -189,3 +212,23 @@ def _finite(array: Array) -> Array:
     finite: Array = array.copy()
     finite[~np.isfinite(array)] = 0
     return finite
+
+
+# ---- scaled ---------------------------------------------------------------------------------------------------------
+
+MOST_SCALE = 20
+"""Exponent of two, at most: products of two such, and sums of millions of them, are finite in float32."""
+
+ROOM = 4
+"""So many times may the largest exponent of the inputs fit into that of the type; the rest is for products and sums."""
+
+
+def _scale(element: ElementType, array: Array, generator: np.random.Generator) -> None:
+    """Multiplies each value of a float type by a power of two of its own; 16-bit floats of few exponents only down."""
+    if not element.is_float:
+        return
+    parts = array.view(array.real.dtype) if element.is_complex else array
+    largest = math.frexp(float(ml_dtypes.finfo(parts.dtype).max))[1]
+    up, down = min(MOST_SCALE, largest // ROOM - 4), min(MOST_SCALE, largest // 2)
+    powers = generator.integers(-down, max(0, up), parts.shape, endpoint=True)
+    parts[...] = np.ldexp(parts.astype(np.float64), powers).astype(parts.dtype)

@@ -104,7 +104,7 @@ class Store:
             self._describe_device(path, record)
             # The journal's lock guards the best too: best.json itself is replaced, so a lock on it would not last.
             with journal.opened(trials) as descriptor, journal.locked(descriptor):
-                if not supersedes(record, self._serve(path, told=True), over):
+                if not supersedes(record, self._serve(path), over):
                     return False
                 journal.write_atomically(path, pretty(to_object(record)).encode())
         return True
@@ -207,17 +207,15 @@ class Store:
                     return DeviceEntry(record.identity.device, record.identity.arch, kind_of(record), folder)
         return None
 
-    def _serve(self, path: Path, told: bool = False) -> Record | None:
-        """The record of a best.json; None where there is no file, or one that cannot be read (a StoreWarning, unless it
-        is `told` already, or about to be replaced)."""
+    def _serve(self, path: Path) -> Record | None:
+        """The record of a best.json; None where there is no file, or one that cannot be read."""
         with _telling(path, "read"):
             try:
                 return from_line(path.read_bytes())
             except (FileNotFoundError, NotADirectoryError):
                 return None
             except Unreadable as fault:
-                if not told:
-                    journal.warn(f"{path}: {fault}; it counts as not there until a search saves a best again")
+                journal.warn(f"{path}: {fault}; it counts as not there until a search saves a best again")
                 return None
 
 

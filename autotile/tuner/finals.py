@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autotile.errors import VariantError
 from autotile.measure import Contestant, Variant, prove
 from autotile.measure.noise import verdict
 from autotile.measure.trace import TRACED
 from autotile.tuner.workshop import Workshop
-from autotile.types import OF_TRIALS, PROVEN, Binary, Measurement, Record
+from autotile.types import OF_TRIALS, PROVEN, Binary, Configuration, Measurement, Record
 
 FINALISTS = 5
 """How many of the best are timed again."""
@@ -92,10 +93,15 @@ def crown(
         rivals = [f.measurement for f in timed if f is not finalist and f.record not in failed]
         ties = sum(verdict(finalist.measurement, rival) == "same" for rival in rivals)
         proven = replace(proven, extra=(*proven.extra, (TIED, str(ties)))) if ties and retime else proven
-        if not workshop.store.save_best(proven, over=lambda stored: outdated(stored) or stored.configuration in again):
+        if not workshop.store.save_best(proven, over=partial(_gives_way, proven, outdated, again)):
             _keep_faster(proven, workshop, trials)
         return Crowned(proven, failed)
     return Crowned(None, failed)
+
+
+def _gives_way(proven: Record, outdated: Callable[[Record], bool], again: set[Configuration], stored: Record) -> bool:
+    """One of another identity does, whatever it says of its date: it would not be served as exact any more."""
+    return outdated(stored) or stored.configuration in again or stored.identity != proven.identity
 
 
 def _timed_again(finalists: Sequence[Finalist], workshop: Workshop, first: Finalist | None) -> list[Finalist]:

@@ -29,9 +29,9 @@ class SearchResult:
     """The end of one problem's search.
 
     `records` holds all distinct trials, those found on record first; `new_trials` counts the ones of this run.
-    `stopped_by` is trials, time, exhausted, points, interrupted or device_lost. `best` is proven, and saved unless a
-    faster one was saved before; None when nothing held. Of a search of points it is just the fastest of them: what is
-    served as a problem's best comes from a search of the space.
+    `stopped_by` is trials, time, exhausted, points, interrupted, edited, device_lost or toolchain_lost. `best` is
+    proven, and saved unless a faster one was saved before; None when nothing held. Of a search of points it is just the
+    fastest of them: what is served as a problem's best comes from a search of the space.
     """
 
     kernel: Kernel

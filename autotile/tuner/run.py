@@ -15,13 +15,14 @@ from typing import Any
 from autotile import __version__
 from autotile.build import Builder
 from autotile.build.builder import COMPILE_TIMEOUT_S
+from autotile.codegen import template_digest
 from autotile.devices.base import Device
-from autotile.errors import EnvironmentalError, VariantError
+from autotile.errors import ConfigurationError, EnvironmentalError, KernelError, ToolchainMissing, VariantError
 from autotile.measure import Variant, make_variant
 from autotile.spec import Spec
 from autotile.store import RecordStore, StoreWarning
 from autotile.tuner.features import derived_columns
-from autotile.tuner.finals import FINALISTS, Finalist, crown, distinct_best, of_trials
+from autotile.tuner.finals import FINALISTS, Crowned, Finalist, crown, distinct_best, of_trials
 from autotile.tuner.plan import known_records, make_plan
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
 from autotile.tuner.strategy import Strategy
@@ -39,12 +40,22 @@ def search(
 ) -> list[SearchResult]:
     """Searches each problem of a spec. With `fresh`, what is on record is left aside and measured anew.
 
-    An interrupt (Ctrl-C) ends the run after its best so far is saved; the last result says `interrupted`.
+    An interrupt (Ctrl-C) ends the run after its best so far is saved; the last result says `interrupted`. A problem
+    that cannot be searched (too large for the device, say) is passed over with a note if there are others; it has no
+    result then. Raises what is wrong with it where it is the only one.
     """
     results = []
     with open_workshop(spec.search, device, builder, store, listener or Silent(), fresh) as workshop:
         for problem in spec.problems:
-            results.append(_Search(spec, problem, workshop).run())
+            try:
+                results.append(_Search(spec, problem, workshop).run())
+            except ToolchainMissing:
+                raise  # the others would fare no better
+            except (ConfigurationError, EnvironmentalError) as error:
+                if len(spec.problems) == 1:
+                    raise
+                workshop.listener.note(f"{spec.kernel.name} {problem.label} is passed over: {error}")
+                continue
             if results[-1].cut_short:
                 break
     return results
@@ -139,8 +150,11 @@ class _Search:
         if stopped_by is None or uncrowned:
             self.bench.begin(self.kernel, self.problem, self.workshop.comparer())
             stopped_by = stopped_by or self._trials()
-            if stopped_by != "device_lost" and not self.points:
-                best = self._crown(interrupted=stopped_by == "interrupted")
+            if stopped_by not in ("device_lost", "edited") and not self.points:
+                try:
+                    best = self._crown(interrupted=stopped_by == "interrupted")
+                except KeyboardInterrupt:  # in the finals: the best so far is proven still
+                    stopped_by, best = "interrupted", self._crown(interrupted=True)
             self.bench.end()
         named = {name: self.records[row] for name, row in self.points.items() if row in self.records}
         return SearchResult(
@@ -163,9 +177,16 @@ class _Search:
         saved = self.store.best(self.kernel.name, self.problem, self.identity.device)
         return saved if saved is not None and saved.identity == self.identity else None
 
-    def _crowned_among(self, best: Record | None) -> bool:
-        """False after a run that was killed between its trials and its finals."""
-        return best is not None and of_trials(best) >= len(self.records)
+    def _crowned_among(self, saved: Record | None) -> bool:
+        """False after a run that was killed between its trials and its finals.
+
+        The saved best may be of a search of another part of the space: then one that is on record here and faster was
+        never in the finals.
+        """
+        if saved is None or of_trials(saved) < len(self.records):
+            return False
+        among = any(record.configuration == saved.configuration for record in self.records.values())
+        return among or saved.time_ms <= self._best_ms()
 
     def _stop_reason(self) -> str | None:
         if self.points and len(self.records) >= self.plan.goal:
@@ -184,7 +205,11 @@ class _Search:
                 reason = self._stop_reason()
                 if reason == "time" or (reason and not pending):
                     return reason
-                while reason is None and len(pending) < self.builder.jobs + SPARE_BUILDS and not self.strategy.exhausted:
+                if self._edited():
+                    return "edited"
+                while (
+                    reason is None and len(pending) < self.builder.jobs + SPARE_BUILDS and not self.strategy.exhausted
+                ):
                     if len(self.records) + len(pending) >= self.plan.goal:
                         break
                     self._start(pending)
@@ -193,11 +218,15 @@ class _Search:
                     self._finish(future, *pending.pop(future))
                     if self.bench.lost:
                         return "device_lost"
-        except EnvironmentalError:
-            if self.bench.lost is None:
+        except KernelError:
+            if not self._edited():
                 raise
-            self.listener.note(f"no more can be measured: {self.bench.lost}")
-            return "device_lost"
+            return "edited"
+        except EnvironmentalError as error:
+            if self.bench.lost is None and not any(record.ok for record in self.records.values()):
+                raise
+            self.listener.note(f"no more can be measured: {error}")
+            return "device_lost" if self.bench.lost is not None else "toolchain_lost"
         except KeyboardInterrupt:
             return "interrupted"
         finally:
@@ -208,6 +237,16 @@ class _Search:
         """Seconds until the time is up; None without a limit."""
         limit_s = self.spec.search.time_s
         return None if limit_s is None else max(0.0, limit_s - self.clock.elapsed_s)
+
+    def _edited(self) -> bool:
+        """Whether the kernel's folder is another one than when the search began: results would be filed wrongly."""
+        try:
+            edited = template_digest(self.kernel) != self.identity.template
+        except (KernelError, OSError):  # a file that is being written, or replaced
+            edited = True
+        if edited:
+            self.listener.note(f"{self.kernel.folder} was edited during the search, which ends here: run it again")
+        return edited
 
     def _start(self, pending: dict[Future[Binary], tuple[Any, int, Variant]]) -> None:
         begun = time.perf_counter()
@@ -294,16 +333,10 @@ class _Search:
     def _crown(self, interrupted: bool) -> Record | None:
         """The finals; after an interrupt just the proof of the best so far."""
         begun = time.perf_counter()
-        self._hear_of_others()
-        best = distinct_best(self.records.values(), 1 if interrupted else FINALISTS)
-        crowned = crown(
-            [self._finalist(record) for record in best],
-            self.workshop,
-            self._measured_anew,
-            len(self.records),
-            retime=not interrupted,
-            first=None if self.first is None or interrupted else self._finalist(self.first),
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StoreWarning)  # what is damaged was said when the search began
+            self._hear_of_others()
+            crowned = self._finals(interrupted)
         for record in crowned.failed:
             row = self.space.row_of(record.configuration)
             assert row is not None, "a finalist outside the space"
@@ -311,14 +344,22 @@ class _Search:
         self.clock.finals_s += time.perf_counter() - begun
         return crowned.winner
 
+    def _finals(self, interrupted: bool) -> Crowned:
+        best = distinct_best(self.records.values(), 1 if interrupted else FINALISTS)
+        return crown(
+            [self._finalist(record) for record in best],
+            self.workshop,
+            self._measured_anew,
+            len(self.records),
+            retime=not interrupted,
+            first=None if self.first is None or interrupted else self._finalist(self.first),
+        )
+
     def _hear_of_others(self) -> None:
         """Takes in what other searches of the same problem have put on record meanwhile, so that all crown one best."""
         if self.workshop.fresh:
             return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", StoreWarning)  # what is damaged was said when the search began
-            others = known_records(self.plan, self.store)
-        self.records = others | self.records
+        self.records = known_records(self.plan, self.store) | self.records
 
     def _measured_anew(self, stored: Record) -> bool:
         """With `fresh`, a saved best whose configuration this run has measured again says nothing any more."""

@@ -10,7 +10,7 @@ from autotile.build import Builder
 from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.devices.cuda import CudaDevice
-from autotile.errors import ImplausibleTime, KernelError, LaunchError, UsageError, VariantError, WrongResult
+from autotile.errors import ImplausibleTime, LaunchError, UsageError, VariantError, WrongResult
 from autotile.kernels import Kernel
 from autotile.measure import Variant, make_variant, prove
 from autotile.measure.noise import Verdict, verdict
@@ -68,14 +68,16 @@ def verify(
         for record in records:
             try:
                 kernel = kernel_of(record.problem.kernel)
-            except KernelError as error:
+                kernel.problem(dict(record.problem.sizes), record.problem.dtype)
+                unchanged = template_digest(kernel) == record.identity.template
+            except UsageError as error:
                 yield Verified(record, OUTDATED, str(error))
                 continue
-            if template_digest(kernel) != record.identity.template:
+            if not unchanged:
                 yield Verified(record, OUTDATED, "the template has changed since: search again")
                 continue
             try:
-                verified, variant = _verified(record, kernel, workshop)
+                verified, variant = _twice(partial(_verified, record, kernel, workshop))
                 for watch in watchers:
                     found = watch(variant)
                     if not found.clean:
@@ -85,9 +87,19 @@ def verify(
                 yield verified
             except VariantError as error:
                 if isinstance(error, GUILTY):
-                    store.withdraw(record)
                     store.append(replace(record, outcome=error.outcome, message=str(error), measurement=None, extra=()))
+                    store.withdraw(record)
                 yield Verified(record, error.outcome, str(error))
+
+
+def _twice(verified: Callable[[], tuple[Verified, Variant]]) -> tuple[Verified, Variant]:
+    """What was refused, killed or too slow once is tried again, in a fresh process; what is wrong is wrong."""
+    try:
+        return verified()
+    except VariantError as error:
+        if isinstance(error, (WrongResult, ImplausibleTime)):
+            raise
+        return verified()
 
 
 def _watchers(tools: Sequence[str], device: Device, builder: Builder) -> list[Callable[[Variant], Sanitized]]:

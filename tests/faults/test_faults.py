@@ -158,7 +158,7 @@ def test_a_bug_surfaces_with_the_traceback_of_the_other_process(walk: Kernel, tm
     assert "in bug" in str(caught.value.__cause__)
 
 
-def test_the_measuring_process_can_be_killed_between_trials(walk: Kernel, tmp_path: Path) -> None:
+def test_a_measuring_process_killed_between_trials_costs_nothing(walk: Kernel, tmp_path: Path) -> None:
     killed: list[int] = []
 
     class Killer(Silent):
@@ -172,8 +172,8 @@ def test_the_measuring_process_can_be_killed_between_trials(walk: Kernel, tmp_pa
     spec = Spec(walk, (walk.problem({"n": SIZE}),), TWELVE, search=SearchOptions(**LIMITS))
     (result,) = search(spec, faulty_device(tmp_path / "log"), FakeBuilder(), MemoryStore(), listener=Killer())
     assert len(killed) == 2
-    assert result.outcomes == {"ok": 10, "crashed": 2}
-    assert "while at rest" in next(record.message for record in result.records if not record.ok)
+    assert result.outcomes == {"ok": 12}  # no variant was running, so none is at fault
+    assert contexts(tmp_path / "log") == 3
 
 
 def test_an_interrupt_kills_what_hangs_and_saves_the_best(walk: Kernel, tmp_path: Path) -> None:

@@ -67,13 +67,33 @@ WRONG = {
     "an input spoilt and mended": {
         "body": "if (i < n) { const float v = x[i]; ((float*)x)[i] = 0; y[i] = 2 * v; ((float*)x)[i] = v; }",
     },
+    "words in the text for unaligned arrays": {
+        "traits": ALIGNED,
+        "body": "{% if aligned %}" + RIGHT + "{% else %} if (n % 4) {" + RIGHT + "} else if (i < n / 4) { "
+        "const float4 v = ((const float4*)x)[i]; ((float4*)y)[i] = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w); }"
+        "{% endif %}",
+    },
+    "NaN, in a text of large sizes alone": {
+        "traits": "Trait('large', 'problem.n > 10000', 'many elements'),",
+        "body": "{% if large %} if (i < n) y[i] = x[i] == x[i] ? 2 * x[i] : 0.0f; {% else %}" + RIGHT + "{% endif %}",
+    },
+    "wrong from the thirteenth block on": {"body": "if (i < n) y[i] = (blockIdx.x > 12 ? 3 : 2) * x[i];"},
+    "large numbers clamped": {
+        "body": "if (i < n) y[i] = isfinite(x[i]) && fabsf(x[i]) > 100 ? copysignf(200, x[i]) : 2 * x[i];",
+    },
     "the imaginary part": {
         "dtype": "complex64",
         "wide": "np.complex128",
         "body": "if (i < n) { y[i].x = 2 * x[i].x; y[i].y = 3 * x[i].y; }",
     },
 }
-BAD_BOUNDS = {"negative": "-1.0", "infinite": "np.inf", "nan": "np.nan", "of another shape": "np.ones(3)"}
+BAD_BOUNDS = {
+    "negative": "-1.0",
+    "infinite": "np.inf",
+    "nan": "np.nan",
+    "of another shape": "np.ones(3)",
+    "above all": "1e30",
+}
 
 
 def tuned(folder: Path, build_home: Path, n: int = 100_032, **changes: str) -> tuple[SearchResult, MemoryStore]:

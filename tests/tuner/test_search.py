@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fakes import DEFINITION, SIZE, TEMPLATE, TWELVE, FakeBuilder, FakeDevice, V
 
 from autotile.devices.base import Check
 from autotile.devices.gpus import find_gpu
-from autotile.errors import CompileError, ConfigurationError, ImplausibleTime, LaunchError
+from autotile.errors import CompileError, ConfigurationError, EnvironmentalError, ImplausibleTime, LaunchError
 from autotile.kernels import Kernel, Rule
 from autotile.kernels.loader import read_folder
 from autotile.measure.timing import TimingPlan, interleaved, measure, physical_floor_ms
@@ -406,6 +407,95 @@ def test_an_interrupt_keeps_all_and_saves_the_best(tune: Any, store: RecordStore
     again = tune(rest, trials=12)
     assert (again.stopped_by, again.new_trials, len(rest.trials)) == ("exhausted", 6, 6)
     assert subset(again.best.configuration) == BEST
+
+
+def test_an_interrupt_in_the_finals_still_saves_the_best(tune: Any, store: RecordStore) -> None:
+    device = FakeDevice()
+
+    def stop_once(values: Values, n: int) -> None:
+        if n != SIZE and not device.poisoned and len(device.proofs) == 2:
+            device.proofs.append(values)  # so that it happens once
+            raise KeyboardInterrupt
+
+    device.on_check = stop_once
+    result = tune(device, trials=12)
+    assert result.stopped_by == "interrupted"
+    assert store.bests() == [result.best]
+    assert subset(result.best.configuration) == BEST
+
+
+def test_a_search_killed_before_its_finals_is_crowned_beside_another_ones_best(tune: Any, store: RecordStore) -> None:
+    """The saved best is of another part of the space, and says nothing of this one's records."""
+    slow, fast = ({"width": (width,), "mode": ("plain",), "hint": (False,)} for width in (256, 64))
+    first = tune(parameters=slow)
+    device = FakeDevice()
+
+    def killed(values: Values, n: int) -> None:
+        if n != SIZE:
+            raise SystemExit
+
+    device.on_check = killed
+    with pytest.raises(SystemExit):
+        tune(device, parameters=fast)
+    assert store.bests() == [first.best]
+    result = tune(parameters=fast)
+    assert result.new_trials == 0
+    assert subset(result.best.configuration) == BEST
+    assert store.bests() == [result.best]
+
+
+def test_a_saved_best_of_another_identity_gives_way_whatever_its_date(tune: Any, store: RecordStore) -> None:
+    first = tune(trials=12)
+    future = replace(
+        first.best,
+        created="2099-01-01T00:00:00+00:00",
+        identity=replace(first.best.identity, template="another"),
+        measurement=replace(first.best.measurement, time_ms=0.001),
+    )
+    assert store.save_best(future, over=lambda stored: True)
+    result = tune(trials=12, fresh=True)
+    assert store.bests() == [result.best]
+
+
+@pytest.mark.parametrize("text", ["// edited\n" + TEMPLATE, "{{ half a file", None])
+def test_a_kernel_that_is_edited_ends_its_search(tmp_path: Path, text: str | None) -> None:
+    folder = write_kernel(tmp_path) / "walk"
+    kernel = read_folder(folder)
+    notes: list[str] = []
+
+    class Editor(Heard):
+        def tried(self, record: Any, best: Any, count: int) -> None:
+            if count == 3 and text is not None:
+                (folder / "kernel.cu.j2").write_text(text)
+            elif count == 3:
+                (folder / "kernel.py").write_text("half a")
+
+    store = MemoryStore()
+    spec = Spec(kernel, (kernel.problem({"n": SIZE}),), TWELVE)
+    (result,) = search(spec, FakeDevice(), FakeBuilder(), store, listener=Editor(notes))
+    assert (result.stopped_by, result.best, store.bests()) == ("edited", None, [])
+    assert len({record.identity for record in store.records()}) == 1
+    assert "was edited during the search" in notes[-1]
+
+
+def test_a_problem_that_cannot_be_searched_costs_the_others_nothing(walk: Kernel) -> None:
+    """Too large for the device, say."""
+    notes: list[str] = []
+    device = FakeDevice()
+    given = device.stage
+
+    def stage(workload: Any, comparer: Any = None) -> Any:
+        if next(iter(workload.inputs.values())).size == 2 * SIZE:
+            raise EnvironmentalError("the problem needs more memory")
+        return given(workload, comparer)
+
+    device.stage = stage
+    problems = tuple(walk.problem({"n": n}) for n in (SIZE, 2 * SIZE, 3 * SIZE))
+    results = search(Spec(walk, problems, TWELVE), device, FakeBuilder(), MemoryStore(), listener=Heard(notes))
+    assert [result.problem["n"] for result in results] == [SIZE, 3 * SIZE]
+    assert notes == [f"walk {2 * SIZE} float32 is passed over: the problem needs more memory"]
+    with pytest.raises(EnvironmentalError):
+        search(Spec(walk, problems[1:2], TWELVE), device, FakeBuilder(), MemoryStore())
 
 
 def test_an_interrupt_ends_the_problems_that_follow(walk: Kernel) -> None:

@@ -144,12 +144,10 @@ class CudaStage:
         for name, (reference, bound) in fixed.items():
             bounds = self._alloc(bound.nbytes) if isinstance(bound, np.ndarray) else 0
             self._expected[name] = (self._alloc(reference.nbytes), bounds)
+        lead = self._guard_bytes + self._workload.offset_bytes
         for _ in range(sets):
             self._sets.append(
-                {
-                    name: self._alloc(nbytes + 2 * self._guard_bytes) + self._guard_bytes
-                    for name, nbytes in self._sizes().items()
-                }
+                {name: self._alloc(lead + nbytes + self._guard_bytes) + lead for name, nbytes in self._sizes().items()}
             )
 
     def _sizes(self) -> dict[str, int]:
@@ -298,7 +296,7 @@ class CudaStage:
 
     def _padded(self, nbytes: int) -> int:
         """Bytes that an allocation takes, guards included: CUDA gives out memory in blocks of 512 bytes and more."""
-        return -(-(nbytes + 2 * self._guard_bytes) // 512) * 512
+        return -(-(nbytes + 2 * self._guard_bytes + self._workload.offset_bytes) // 512) * 512
 
 
 def _reference_of(workload: Workload, name: str) -> tuple[Array, Array | float]:

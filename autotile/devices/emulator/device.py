@@ -18,7 +18,7 @@ from autotile.devices.emulator.program import EmulatedProgram, Mode, Order, devi
 from autotile.devices.emulator.report import Report
 from autotile.devices.gpus import find_gpu
 from autotile.devices.info import DeviceInfo
-from autotile.errors import LaunchError
+from autotile.errors import LaunchError, TimedOut
 from autotile.types import Binary, Launch, Measurement, Source, Target
 
 DEFAULT_GPU = "h200"
@@ -98,9 +98,10 @@ class EmulatedStage:
 
     def __init__(self, device: EmulatorDevice, workload: Workload) -> None:
         self._device, self._workload = device, workload
-        self._inputs = {name: read_only(device_buffer(array)) for name, array in workload.inputs.items()}
+        offset = workload.offset_bytes
+        self._inputs = {name: read_only(device_buffer(array, offset)) for name, array in workload.inputs.items()}
         self._outputs = {
-            name: device_buffer(np.empty(shape, dtype)) for name, (shape, dtype) in workload.outputs.items()
+            name: device_buffer(np.empty(shape, dtype), offset) for name, (shape, dtype) in workload.outputs.items()
         }
 
     def __enter__(self) -> EmulatedStage:
@@ -142,8 +143,10 @@ class EmulatedStage:
         return run(program, launch, arguments, self._device.info, mode, order)
 
     def _judge(self, report: Report) -> Check:
-        if report.diagnostics:
-            return Check(float("inf"), 0, report.diagnostics[0].message)
+        for found in report.diagnostics[:1]:
+            if found.kind == "timeout":  # says nothing of the kernel: this CPU may be slow, or busy
+                raise TimedOut(found.message)
+            return Check(float("inf"), 0, found.message)
         worst = Check(0.0, 0)
         for name, output in self._outputs.items():
             check = compare(output, self._workload.reference[name], self._workload.bound[name])

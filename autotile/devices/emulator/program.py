@@ -47,14 +47,14 @@ if hasattr(os, "register_at_fork"):  # a fork waits for a launch to end: the chi
     )
 
 
-def device_buffer(array: npt.ArrayLike) -> npt.NDArray[Any]:
-    """A copy of an array as cudaMalloc would place it: aligned to 256 bytes.
+def device_buffer(array: npt.ArrayLike, offset_bytes: int = 0) -> npt.NDArray[Any]:
+    """A copy of an array as cudaMalloc would place it, aligned to 256 bytes, or so many bytes behind.
 
     On either side lie 64 KiB that no argument owns, so that an index a row off is out of bounds, not in a neighbour.
     """
     given = np.asarray(array)
-    raw = np.empty(given.nbytes + 2 * _GUARD_BYTES + _DEVICE_ALIGNMENT, np.uint8)
-    start = _GUARD_BYTES + -(raw.ctypes.data + _GUARD_BYTES) % _DEVICE_ALIGNMENT
+    raw = np.empty(given.nbytes + 2 * _GUARD_BYTES + _DEVICE_ALIGNMENT + offset_bytes, np.uint8)
+    start = _GUARD_BYTES + -(raw.ctypes.data + _GUARD_BYTES) % _DEVICE_ALIGNMENT + offset_bytes
     placed: npt.NDArray[Any] = raw[start : start + given.nbytes].view(given.dtype).reshape(given.shape)
     placed[...] = given
     return placed
