@@ -41,6 +41,10 @@ def section(folder: Path) -> str:
     lines = [f"**{where}**", "", *winners(job), "", *searches(job), "", *classics(job), ""]
     if (folder / "load_check.json").is_file():
         lines += [*loading(json.loads((folder / "load_check.json").read_text(encoding="utf-8"))), ""]
+    if (folder / "trust.json").is_file():
+        lines += [*trust(json.loads((folder / "trust.json").read_text(encoding="utf-8"))), ""]
+    if (folder / "verify.json").is_file():
+        lines += [*verified(json.loads((folder / "verify.json").read_text(encoding="utf-8"))), ""]
     if (folder / "compilers.json").is_file():
         lines += [*compilers(json.loads((folder / "compilers.json").read_text(encoding="utf-8"))), ""]
     return "\n".join(lines)
@@ -106,6 +110,32 @@ def loading(check: dict[str, Any]) -> list[str]:
         f"and nvcc {'was' if check['nvcc_started'] else 'was not'} started."
     )
     return [sentence]
+
+
+def trust(report: dict[str, Any]) -> list[str]:
+    rows = ["| full searches | seeds | their bests, timed side by side | apart | a kernel beside itself |"]
+    rows.append("|---|---|---|---|---|")
+    for name, entry in report["seeds"].items():
+        times = ", ".join(f"{search['time_ms']:.4f}" for search in entry["searches"])
+        seeds = ", ".join(str(search["seed"]) for search in entry["searches"])
+        itself = entry["beside_itself"]
+        rows.append(
+            f"| {name} {entry['problem']} | {seeds} | {times} ms | {entry['spread_of_bests']:.1%} "
+            f"| {itself['difference']:.2%} apart: {itself['verdict']} |"
+        )
+    fault = report["after_a_fault"]
+    most = max(abs(ratio - 1) for ratio in fault["ratios"].values())
+    outcomes = ", ".join(f"{count} {word}" for word, count in sorted(fault["among faults"]["outcomes"].items()))
+    rows += ["", f"Among variants that fault ({outcomes}) the times of right ones moved by {most:.1%} at most."]
+    return rows
+
+
+def verified(report: dict[str, Any]) -> list[str]:
+    found = []
+    for entry in report["verified"]:
+        sizes = "×".join(str(size) for name, size in entry["problem"].items() if name != "dtype")
+        found.append(f"{entry['kernel']} {sizes}: {entry['outcome']} ({'; '.join(entry['notes'])})")
+    return [f"`autotile verify --sanitize` on both winners: {'. '.join(found)}."]
 
 
 def compilers(report: dict[str, Any]) -> list[str]:

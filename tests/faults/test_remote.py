@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -135,10 +136,8 @@ def test_two_interrupts_in_a_row_leave_nothing_and_blame_nobody(walk: Kernel, tm
     with no_orphans():
         for timer in timers:
             timer.start()
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             search(spec, device, FakeBuilder(), store)
-        except KeyboardInterrupt:
-            pass
         for timer in timers:
             timer.join()
     assert {record.outcome for record in store.records()} <= {"ok"}
