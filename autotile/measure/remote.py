@@ -190,11 +190,14 @@ class RemoteBench:
             self._drop()
 
     def _drop(self) -> None:
-        """Ends the process, and starts its successor already."""
+        """Ends the process, and starts its successor already; one that runs under a checker may finish its report."""
         process, self._process, self._ready = self._process, None, False  # first: an interrupt may end what follows
-        if process is not None:
+        if process is not None and self._command:
+            process.close(self._close_s)
+        elif process is not None:
             process.kill()
-        self._started()
+        if not self._command:
+            self._started()
 
 
 class _Process:

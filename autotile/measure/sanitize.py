@@ -86,8 +86,7 @@ def sanitize(tool: str, sanitizer: Path, device: CudaDevice, builder: Builder, v
     futures = [builder.submit(proof.variant.source) for proof in proofs]
     comparer = builder.build(device.comparer)
     with tempfile.TemporaryDirectory(prefix="autotile-sanitize-") as folder:
-        log = Path(folder) / "log"
-        command = [str(sanitizer), "--tool", tool, "--log-file", str(log), "--print-limit", "3"]
+        command = [str(sanitizer), "--tool", tool, "--log-file", f"{folder}/%p.log", "--print-limit", "3"]
         limits = Limits(SLOWDOWN * device.launch_limit_s, SLOWDOWN * device.launch_limit_s)
         failure: VariantError | None = None
         with RemoteBench(device.reopen_unguarded, limits, command, close_s=CLOSE_S) as bench:
@@ -96,7 +95,8 @@ def sanitize(tool: str, sanitizer: Path, device: CudaDevice, builder: Builder, v
                     bench.prove(replace(proof, inputs=PROOF_INPUTS[:1]), future.result(), comparer, 1)
             except VariantError as error:  # memcheck ends a kernel that goes out of bounds
                 failure = error
-        report = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        logs = sorted(Path(folder).glob("*.log"))
+        report = "\n".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
         if failure is not None and not _SUMMARY.search(report):
             raise failure
         words = findings(tool, report)
@@ -110,11 +110,12 @@ def findings(tool: str, report: str) -> str:
 
     Raises ToolchainMissing for a report without a summary: nothing was checked then.
     """
-    if _CLEAN.search(report):
-        return ""
-    summary = _SUMMARY.search(report)
-    if summary is None:
+    summaries = [match[0] for match in _SUMMARY.finditer(report)]
+    telling = [summary for summary in summaries if not _CLEAN.search(summary)]
+    if not summaries:
         said = report.strip() or "nothing"
         raise ToolchainMissing(f"compute-sanitizer --tool {tool} did not report on the variant; it said: {said[:500]}")
+    if not telling:
+        return ""
     lines = [line.lstrip("= ") for line in report.splitlines() if not _NOISE.match(line)]
-    return "; ".join(line for line in [summary[0], *lines[:6]] if line)
+    return "; ".join(line for line in [telling[0], *lines[:6]] if line)

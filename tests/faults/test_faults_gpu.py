@@ -35,7 +35,7 @@ OUTCOMES = {
     "outside": ("wrong_result", "elements are wrong"),
     "illegal": ("launch_error", "illegal"),
     "misaligned": ("launch_error", "misaligned"),
-    "trap": ("launch_error", "launch failed"),
+    "trap": ("launch_error", "launch failure"),
     "resources": ("launch_error", "registers × 1024 threads >"),
     "hang": ("timeout", "had not ended after 2 s"),
     "does_not_compile": ("compile_error", "error"),
