@@ -141,4 +141,4 @@ def open_bench(device: Device, limits: Limits, command: Sequence[str] = ()) -> B
         return LocalBench(device)
     from autotile.measure.remote import RemoteBench
 
-    return RemoteBench(device.reopen, limits, command)
+    return RemoteBench(device.reopen, limits, command, expected=device.info)

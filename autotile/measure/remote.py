@@ -31,6 +31,7 @@ from typing import Any
 
 from autotile.build.leftovers import prefix, sweep
 from autotile.devices.base import Device
+from autotile.devices.info import DeviceInfo
 from autotile.errors import Crashed, EnvironmentalError, TimedOut, VariantError
 from autotile.kernels import Kernel
 from autotile.measure.limits import BEGIN_LIMIT_S, Limits
@@ -59,16 +60,21 @@ CLOSE_S = 5.0
 
 class RemoteBench:
     """Implements Bench. `opener` opens the device over there; `command` goes before the process's command line, and
-    has `close_s` seconds to end.
+    has `close_s` seconds to end. `expected` is what the opened device must say of itself.
 
     The process is started at once, beside whatever this one does until it needs an answer.
     """
 
     def __init__(
-        self, opener: Callable[[], Device], limits: Limits, command: Sequence[str] = (), close_s: float = CLOSE_S
+        self,
+        opener: Callable[[], Device],
+        limits: Limits,
+        command: Sequence[str] = (),
+        close_s: float = CLOSE_S,
+        expected: DeviceInfo | None = None,
     ) -> None:
         self.lost: str | None = None
-        self._close_s = close_s
+        self._close_s, self._expected = close_s, expected
         self._opener, self._limits, self._command = opener, limits, tuple(command)
         sweep(Path(tempfile.gettempdir()), SCRATCH)
         self._scratch = Path(tempfile.mkdtemp(prefix=prefix(SCRATCH)))
@@ -148,7 +154,7 @@ class RemoteBench:
             try:
                 with self._dropping():
                     if not process.opened:
-                        process.ask("open", (self._opener,), math.inf, BEGIN_LIMIT_S)
+                        self._require_expected(process.ask("open", (self._opener,), math.inf, BEGIN_LIMIT_S))
                         process.opened = True
                     if self._problem is not None:
                         process.ask("begin", self._problem, math.inf, BEGIN_LIMIT_S)
@@ -166,6 +172,14 @@ class RemoteBench:
                     f"the measuring process could not be made ready {self._lost_starts} times: {fault}"
                 ) from fault
         return self._process
+
+    def _require_expected(self, opened: DeviceInfo) -> None:
+        """Raises EnvironmentalError when a device's number means another device over there."""
+        if self._expected is not None and opened != self._expected:
+            raise EnvironmentalError(
+                f"the measuring process opened {opened.name} ({opened.arch}) where {self._expected.name} "
+                f"({self._expected.arch}) was meant; leave CUDA_VISIBLE_DEVICES as it was when this process started"
+            )
 
     def _started(self) -> _Process:
         if self._process is None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from autotile.devices.base import Check, Device, Stage
+from autotile.devices.base import Check, Device, Stage, Workload, is_exact
 from autotile.devices.info import Clocks
 from autotile.errors import ImplausibleTime
 from autotile.kernels import Kernel
@@ -27,6 +27,9 @@ CALM_PAUSE_S = 0.25
 
 CALM_TRIES = 3
 """Samples of a variant while the GPU throttles; the last is kept, and says so."""
+
+HOST_BYTES_A_LAUNCH = 32 << 20
+"""A check whose outputs are compared on the host may take the time of one launch more for so many bytes."""
 
 CLOCK_DROP = 0.03
 """A clock that is lower by this share after a sample than before was falling while it was taken."""
@@ -47,7 +50,9 @@ class TimedSession:
     ) -> None:
         self._device, self._kernel, self._watch, self._plan = device, kernel, watch, plan or TimingPlan()
         self._floor_ms = physical_floor_ms(kernel, problem, device.info)
-        self._stage: Stage = device.stage(kept_workload(kernel, problem, TIME_SEED, scratch), comparer)
+        workload = kept_workload(kernel, problem, TIME_SEED, scratch)
+        self._check_launches = 1 + _host_bytes(workload) // HOST_BYTES_A_LAUNCH
+        self._stage: Stage = device.stage(workload, comparer)
 
     def __enter__(self) -> TimedSession:
         self._stage.__enter__()
@@ -61,13 +66,13 @@ class TimedSession:
     def trial(self, variant: Variant, binary: Binary, best_ms: float = math.inf) -> Trial:
         program = self._device.load(binary)
         begun = time.perf_counter()
-        self._watch("checking", 1)
+        self._watch("checking", self._check_launches)
         check = self._stage.check(program, variant.launch)
         checked = time.perf_counter()
         require_right(check)
         measurement, notes = self._calm(lambda: measure(partial(self._times, program, variant), self._plan,
                                                         self._floor_ms, best_ms))  # fmt: skip
-        self._watch("checking what was timed", 1)
+        self._watch("checking what was timed", 3 * self._check_launches)
         require_right(self._stage.check_timed(), "in the timed launches: ")
         return Trial(measurement, check.max_error, checked - begun, time.perf_counter() - checked, notes)
 
@@ -87,7 +92,7 @@ class TimedSession:
         program = self._device.load(binary)
         checks: list[Check] = []
         for _ in range(runs):
-            self._watch("checking again", 1)
+            self._watch("checking again", self._check_launches)
             checks.append(self._stage.check(program, variant.launch))
         return require_still(checks, self._kernel)
 
@@ -110,6 +115,15 @@ class TimedSession:
         if before is not None and after is not None:
             notes = (("sm_mhz", f"{before.sm_mhz} {after.sm_mhz}"),)
         return measurement, (*notes, ("throttled", disturbed)) if disturbed else notes
+
+
+def _host_bytes(workload: Workload) -> int:
+    """Bytes of outputs that are compared on the host: complex ones within a bound."""
+    return sum(
+        math.prod(shape) * dtype.itemsize
+        for name, (shape, dtype) in workload.outputs.items()
+        if dtype.kind == "c" and not is_exact(workload.bound[name])
+    )
 
 
 def throttled(before: Clocks | None, after: Clocks | None) -> str:

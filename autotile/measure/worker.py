@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from autotile.devices.base import Device
+from autotile.devices.info import DeviceInfo
 from autotile.measure.bench import LocalBench
 
 CLOSE = "close"
@@ -69,8 +70,10 @@ class _Worker:
         assert self._bench is not None, "the device was not opened"
         return getattr(self._bench, name)(*arguments)
 
-    def _opened(self, opener: Callable[[], Device]) -> None:
-        self._bench = LocalBench(opener(), lambda step, launches: self._send("step", step, launches), self._scratch)
+    def _opened(self, opener: Callable[[], Device]) -> DeviceInfo:
+        device = opener()
+        self._bench = LocalBench(device, lambda step, launches: self._send("step", step, launches), self._scratch)
+        return device.info
 
     def _receive(self) -> None:
         """Runs beside the work, so that the end of the other side is noticed whatever the work is at."""

@@ -10,8 +10,15 @@ ahead spread out. A failure counts as the worst time seen.
   best, and the neighbours of those that the model likes best, found anew whenever the best or the model changes.
 - A candidate's score is its expected improvement on the best, by a margin; in between come a Thompson draw (Thompson,
   1933) and the model's mean, since no one score is best at all times.
-- Near the goal the margin falls away, and the last asks are what the model thinks fastest: no row near the best is
-  left that it thinks better.
+- Far from what it has seen the model is surer than it should be: its scales are those of all trials, while the fast
+  rows are the rough ones. So from some share of the goal on every other ask stays within two parameters of the best,
+  then of the best of other basins, and prefers what is least known (an upper confidence bound: Srinivas et al., Gaussian
+  Process Optimization in the Bandit Setting, 2010). Trust regions meet the same fault (Eriksson et al., Scalable Global
+  Optimization via Local Bayesian Optimization, 2019).
+- Nor is it believed about the closest rows: towards the end, and whenever the best has stood for long, all that differ
+  from the best in one parameter are tried, whatever it thinks of them. It only orders them. Then the same from each new
+  best.
+- The last asks are what the model thinks fastest.
 """
 
 from __future__ import annotations
@@ -56,8 +63,18 @@ MARGIN = 0.1
 
 MIXED_AFTER = 60
 MIX = ("improvement", "improvement", "draw", "mean")
-CLOSING, LAST = 0.6, 0.9
-"""Shares of the goal after which improvements count without a margin, and after which the mean alone counts."""
+CLOSING, SWEEPING, LAST = 0.3, 0.75, 0.9
+"""Shares of the goal: from the first on improvements count without a margin, and every other ask stays near the best;
+from the second on the neighbours of the best come first; from the third on the mean alone counts."""
+
+STANDING = 60
+"""Trials told since the best was, after which its neighbours come first as well."""
+
+BOUND = 2.0
+"""Standard deviations below the mean: what a row near the best is judged by."""
+
+BASINS, NEARBY = 4, 1.1
+"""How many basins are looked around in, and how much slower than the best the best row of one may be."""
 
 
 class Model:
@@ -75,6 +92,7 @@ class Model:
         self._pending: dict[int, None] = {}
         self._times: dict[int, float] = {}  # ms; infinite for a failure
         self._different: set[float] = set()
+        self._best = self._best_at = -1  # the fastest row told, and how many were told before it
         self._libraries = ThreadpoolController()
         self._graph = Neighbourhood(space)
         self._terms = Terms(space.domains, space.codes, derived)
@@ -98,9 +116,11 @@ class Model:
         """The time of a row that was taken; None when it failed."""
         self._pending.pop(row, None)
         self._news.append(row)
-        self._times[row] = math.inf if time_ms is None else time_ms
         if time_ms is not None:
             self._different.add(time_ms)
+            if time_ms < self._times.get(self._best, math.inf):
+                self._best, self._best_at = row, len(self._times)
+        self._times[row] = math.inf if time_ms is None else time_ms
 
     def choose(self) -> int:
         """A free row. There must be one."""
@@ -109,10 +129,14 @@ class Model:
         # Compilers keep every core busy meanwhile: threads of small products would wait for each other.
         with self._libraries.limit(limits=1, user_api="blas"):
             posterior = self._updated()
-            free = self._free[self._candidates]
-            if not free.any():
-                return int(self._random.choice(np.flatnonzero(self._free)))
-            return int(self._candidates[np.argmax(np.where(free, self._scores(posterior), -np.inf))])
+            kind, margin, among = self._turn()
+            open_ = self._free[self._candidates]
+            if among is not None:
+                open_ &= np.isin(self._candidates, among)
+            if not open_.any():
+                return int(self._random.choice(np.flatnonzero(self._free) if among is None else among))
+            scores = self._scores(posterior, kind, margin)
+            return int(self._candidates[np.argmax(np.where(open_, scores, -np.inf))])
 
     def _spread(self) -> int:
         """Of some free rows, one whose values have been used least."""
@@ -123,28 +147,50 @@ class Model:
             used += uses[self._codes[some, p]]
         return int(some[np.argmin(used)])
 
-    # ---- how good a candidate is -------------------------------------------------------------------------------
+    # ---- whose turn it is, and how good a candidate is -----------------------------------------------------------
 
-    def _scores(self, posterior: Posterior) -> Array:
-        kind, margin = self._kind()
+    def _turn(self) -> tuple[str, float, Array | None]:
+        """The score that is in turn, the margin of an improvement, and the free rows to choose among if not all."""
+        taken = len(self._times) + len(self._pending)
+        share = taken / self._goal if self._goal else 0.0
+        if share >= SWEEPING or len(self._times) - self._best_at >= STANDING:
+            near = self._graph.of(self._best)
+            near = near[self._free[near]]
+            if len(near):
+                return "mean", 0.0, near
+        if share >= LAST:
+            return "mean", 0.0, None
+        if share >= CLOSING:
+            around = self._around() if taken % 2 else None
+            return ("improvement", 0.0, None) if around is None else ("bound", 0.0, around)
+        return MIX[taken % len(MIX)] if len(self._times) > MIXED_AFTER else MIX[0], MARGIN, None
+
+    def _around(self) -> Array | None:
+        """Free candidates within two parameters of the best, or else of the best row of another basin; None without."""
+        for centre in self._centres():
+            around = np.intersect1d(self._graph.within_two(centre), self._candidates)
+            around = around[self._free[around]]
+            if len(around):
+                return around
+        return None
+
+    def _centres(self) -> list[int]:
+        """The best row, then those of other basins that are not much slower."""
+        limit = self._times.get(self._best, 0.0) * NEARBY
+        close = [row for row, time in self._times.items() if time <= limit]
+        return self._graph.basins(sorted(close, key=self._times.__getitem__), BASINS)
+
+    def _scores(self, posterior: Posterior, kind: str, margin: float) -> Array:
         targets = self._targets(self._known)
         mean = posterior.mean(targets)
         if kind == "mean":
             return -mean
         deviation = posterior.deviation(np.fromiter(self._pending, np.int64))
+        if kind == "bound":
+            return np.asarray(BOUND * deviation - mean)
         if kind == "draw":
             return np.asarray(-mean - deviation * self._random.standard_normal(len(mean)))
         return _log_improvement(targets.min() - margin - mean, deviation)
-
-    def _kind(self) -> tuple[str, float]:
-        """The score that is in turn, and the margin of an improvement."""
-        taken = len(self._times) + len(self._pending)
-        share = taken / self._goal if self._goal else 0.0
-        if share >= LAST:
-            return "mean", 0.0
-        if share >= CLOSING:
-            return "improvement", 0.0
-        return MIX[taken % len(MIX)] if len(self._times) > MIXED_AFTER else MIX[0], MARGIN
 
     def _targets(self, rows: Sequence[int]) -> Array:
         """What the model learns for some told rows, with mean 0 and deviation 1 among them; less is better.
@@ -188,7 +234,7 @@ class Model:
         if len(self._free) <= MOST_CANDIDATES:
             return self._conditioned(np.flatnonzero(self._free))
         at_random = self._random.integers(len(self._free), size=RANDOM_CANDIDATES)
-        around = [self._graph.within_two(row) for row in self._leaders]
+        around = [self._graph.within_two(row) for row in {*self._leaders, *self._centres()}]
         posterior = self._conditioned(np.concatenate([at_random, self._liked, *around]))
         for _ in range(2):
             targets = self._targets(self._known)
@@ -196,7 +242,7 @@ class Model:
             scores = _log_improvement(targets.min() - MARGIN - posterior.mean(targets), deviation)
             best = self._candidates[np.argsort(-scores, kind="stable")[:MOST_CANDIDATES]]
             self._liked = best[:LIKED]
-            near = [self._graph.of(int(row)) for row in self._liked]
+            near = [self._graph.of(int(row)) for row in (*self._liked, *self._leaders)]
             posterior = self._conditioned(np.concatenate([best, *near]))
         return posterior
 

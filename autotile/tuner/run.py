@@ -155,6 +155,10 @@ class _Search:
                     best = self._crown(interrupted=stopped_by == "interrupted")
                 except KeyboardInterrupt:  # in the finals: the best so far is proven still
                     stopped_by, best = "interrupted", self._crown(interrupted=True)
+                except ToolchainMissing as error:
+                    if stopped_by != "toolchain_lost":
+                        raise
+                    self.listener.note(f"nothing could be proven: {error}")
             self.bench.end()
         named = {name: self.records[row] for name, row in self.points.items() if row in self.records}
         return SearchResult(

@@ -19,7 +19,7 @@ from faulty import FaultyGpu, children, faulty_device, no_orphans
 
 from autotile.build.leftovers import prefix
 from autotile.devices.base import Workload
-from autotile.errors import EnvironmentalError, LaunchError
+from autotile.errors import EnvironmentalError, LaunchError, ToolchainMissing
 from autotile.kernels import Kernel
 from autotile.kernels.loader import read_folder
 from autotile.measure import make_variant
@@ -205,3 +205,35 @@ def test_verify_withdraws_what_is_wrong_and_nothing_else(
     (verified,) = verify(store.bests(), lambda name: walk, device, FakeBuilder(), store)
     assert (verified.outcome, verified.failed) == (outcome, outcome != "ok")
     assert store.bests() == ([result.best] if served else [])
+
+
+class Elsewhere(FaultyGpu):
+    """Opens another GPU than was meant."""
+
+    def __call__(self) -> FakeDevice:
+        device = super().__call__()
+        device.info = replace(device.info, name="Another GPU")
+        return device
+
+
+def test_another_device_in_its_place_is_refused(walk: Kernel, tmp_path: Path) -> None:
+    device = FakeDevice()
+    device.reopen = Elsewhere((), tmp_path / "log")
+    with no_orphans(), pytest.raises(EnvironmentalError, match=r"opened Another GPU \(sm_90\) where Fake GPU \(sm_90\)"):
+        search(spec_of(walk), device, FakeBuilder(), MemoryStore())
+
+
+def test_a_compiler_that_is_lost_on_the_way_keeps_what_was_measured(walk: Kernel, tmp_path: Path) -> None:
+    """As on a disk that has no room for its files any more."""
+    built: list[Any] = []
+
+    def refuse(values: Any) -> None:
+        built.append(values)
+        if len(built) > 6:
+            raise ToolchainMissing("No space left on device")
+
+    store = MemoryStore()
+    (result,) = search(spec_of(walk), faulty_device(tmp_path / "log"), FakeBuilder(refuse=refuse), store)
+    assert result.stopped_by == "toolchain_lost"
+    assert 0 < len(store.records()) <= 6
+    assert store.bests() == [result.best]  # what it needed was built
