@@ -2,6 +2,6 @@
 
 from autotile.tuner.plan import identity_of
 from autotile.tuner.result import Listener, Phases, SearchResult, Silent
-from autotile.tuner.run import search, search_all
+from autotile.tuner.searches import search, search_all
 
 __all__ = ["Listener", "Phases", "SearchResult", "Silent", "identity_of", "search", "search_all"]

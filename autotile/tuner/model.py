@@ -12,8 +12,8 @@ ahead spread out. A failure counts as the worst time seen.
   1933) and the model's mean, since no one score is best at all times.
 - Far from what it has seen the model is surer than it should be: its scales are those of all trials, while the fast
   rows are the rough ones. So from some share of the goal on every other ask stays within two parameters of the best,
-  then of the best of other basins, and prefers what is least known (an upper confidence bound: Srinivas et al., Gaussian
-  Process Optimization in the Bandit Setting, 2010). Trust regions meet the same fault (Eriksson et al., Scalable Global
+  then of the best of other basins, and prefers what is least known there: an upper confidence bound (Srinivas et al.,
+  Gaussian Process Optimization in the Bandit Setting, 2010) in a trust region (Eriksson et al., Scalable Global
   Optimization via Local Bayesian Optimization, 2019).
 - Nor is it believed about the closest rows: towards the end, and whenever the best has stood for long, all that differ
   from the best in one parameter are tried, whatever it thinks of them. It only orders them. Then the same from each new

@@ -6,82 +6,25 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from autotile import __version__
-from autotile.build import Builder
-from autotile.build.builder import COMPILE_TIMEOUT_S
 from autotile.codegen import template_digest
-from autotile.devices.base import Device
-from autotile.errors import ConfigurationError, EnvironmentalError, KernelError, ToolchainMissing, VariantError
+from autotile.errors import EnvironmentalError, KernelError, ToolchainMissing, VariantError
 from autotile.measure import Variant, make_variant
 from autotile.spec import Spec
-from autotile.store import RecordStore, StoreWarning
+from autotile.store import StoreWarning
+from autotile.tuner.clock import Clock
 from autotile.tuner.features import derived_columns
 from autotile.tuner.finals import FINALISTS, Crowned, Finalist, crown, distinct_best, of_trials
 from autotile.tuner.plan import known_records, make_plan
-from autotile.tuner.result import Listener, Phases, SearchResult, Silent
+from autotile.tuner.result import SearchResult
 from autotile.tuner.strategy import Strategy
-from autotile.tuner.workshop import Workshop, open_workshop
+from autotile.tuner.workshop import Workshop
 from autotile.types import OK, Binary, Configuration, Problem, Record
-
-
-def search(
-    spec: Spec,
-    device: Device,
-    builder: Builder,
-    store: RecordStore,
-    fresh: bool = False,
-    listener: Listener | None = None,
-) -> list[SearchResult]:
-    """Searches each problem of a spec. With `fresh`, what is on record is left aside and measured anew.
-
-    An interrupt (Ctrl-C) ends the run after its best so far is saved; the last result says `interrupted`. A problem
-    that cannot be searched (too large for the device, say) is passed over with a note if there are others; it has no
-    result then. Raises what is wrong with it where it is the only one.
-    """
-    results = []
-    with open_workshop(spec.search, device, builder, store, listener or Silent(), fresh) as workshop:
-        for problem in spec.problems:
-            try:
-                results.append(_Search(spec, problem, workshop).run())
-            except ToolchainMissing:
-                raise  # the others would fare no better
-            except (ConfigurationError, EnvironmentalError) as error:
-                if len(spec.problems) == 1:
-                    raise
-                workshop.listener.note(f"{spec.kernel.name} {problem.label} is passed over: {error}")
-                continue
-            if results[-1].cut_short:
-                break
-    return results
-
-
-def search_all(
-    specs: Sequence[Spec],
-    device: Device,
-    store: RecordStore,
-    jobs: int | None = None,
-    fresh: bool = False,
-    listener: Listener | None = None,
-) -> list[SearchResult]:
-    """Searches one spec after another, with compilers for the device (`jobs` at a time).
-
-    Raises ToolchainMissing when there is none, EnvironmentalError when nothing can be run on the device.
-    """
-    results: list[SearchResult] = []
-    for spec in specs:
-        limit_s = spec.search.compile_limit_s or COMPILE_TIMEOUT_S
-        with Builder(device.target, jobs=jobs, timeout_s=limit_s) as builder:
-            results += search(spec, device, builder, store, fresh, listener)
-        if results and results[-1].cut_short:
-            break
-    return results
-
 
 SPARE_BUILDS = 2
 """Builds that wait beside those that run: each more is one more configuration chosen without knowing how it went."""
@@ -90,33 +33,14 @@ TWIN = "same_binary_as"
 """The entry of a record's `extra` that names the configuration whose machine code, and so whose time, it shares."""
 
 
-@dataclass
-class _Clock:
-    """Seconds by phase, added up as the search goes."""
-
-    begun: float = field(default_factory=time.perf_counter)
-    build_s: float = 0.0
-    check_s: float = 0.0
-    measure_s: float = 0.0
-    ask_s: float = 0.0
-    finals_s: float = 0.0
-
-    @property
-    def elapsed_s(self) -> float:
-        return time.perf_counter() - self.begun
-
-    def phases(self) -> Phases:
-        return Phases(self.elapsed_s, self.build_s, self.check_s, self.measure_s, self.ask_s, self.finals_s)
-
-
-class _Search:
-    """One problem's search. State lives here; each method is one of its steps."""
+class ProblemSearch:
+    """One problem's search: `run` it once. State lives here; each method is one of its steps."""
 
     def __init__(self, spec: Spec, problem: Problem, workshop: Workshop) -> None:
         self.spec, self.kernel, self.problem, self.workshop = spec, spec.kernel, problem, workshop
         self.device, self.builder, self.bench = workshop.device, workshop.builder, workshop.bench
         self.store, self.listener = workshop.store, workshop.listener
-        self.clock = _Clock()
+        self.clock = Clock()
         self.plan = make_plan(spec, problem, workshop)
         self.identity, self.space, self.points = self.plan.identity, self.plan.space, self.plan.points
         self.records: dict[int, Record] = dict(self.plan.known)

@@ -196,13 +196,53 @@ def test_it_finds_what_chance_does_not(ahead: int) -> None:
     assert mean(found) <= costs[4] < min(random)
 
 
-def test_no_neighbour_of_the_best_is_left_that_is_better() -> None:
+def rough(space: Space, row: int) -> float:
+    """A third of all rows are twice as slow, in no order that a model could learn: neighbours tell it little."""
+    return cost(space, row) * (2.0 if row * 2654435761 % 2**32 < 2**32 // 3 else 1.0)
+
+
+@pytest.mark.parametrize("time", [cost, rough])
+@pytest.mark.parametrize("ahead", [1, 8])
+def test_at_last_all_neighbours_of_the_best_are_tried_first(time: Callable[[Space, int], float], ahead: int) -> None:
+    """So none is left unless the best came too late. Ask i knows what the asks up to i - ahead have brought."""
+    space, graph = wide(), Neighbourhood(wide())
+    swept = 0
+    for seed in range(2):
+        rows, times = search(space, seed, 100, ahead, goal=100, time=time)
+        for i in range(75, 100):
+            best = rows[int(np.argmin(times[: i - ahead + 1]))]  # type: ignore[arg-type]
+            left = set(graph.of(best).tolist()) - set(rows[:i])
+            assert not left or rows[i] in left
+            swept += bool(left)
+    assert swept >= 10
+
+
+def test_neighbours_of_a_best_that_stands_are_tried_without_a_goal() -> None:
+    """One row is far better than all others: what lies beside it is tried long before the model thinks well of it."""
     space = wide()
-    for seed in range(3):
-        rows, times = search(space, seed, 80, ahead=8, goal=80)
-        best = rows[int(np.argmin(times))]  # type: ignore[arg-type]
-        left = set(Neighbourhood(space).of(best).tolist()) - set(rows)
-        assert all(cost(space, row) >= cost(space, best) for row in left)
+    peak = space.row_of(dict(zip(space.names, (8, 8, 8, 8, True, "b", 4), strict=True)))
+    assert peak is not None
+    sampler = Model(space, 0)
+    for row in (peak, *range(0, 70 * 7, 7)):
+        sampler.take(row)
+        sampler.tell(row, 1.0 if row == peak else 5.0 + row % 3)
+    near = set(Neighbourhood(space).of(peak).tolist())
+    asked = []
+    for _ in near:
+        asked.append(sampler.choose())
+        sampler.take(asked[-1])
+    assert set(asked) == near
+    assert sampler.choose() not in near
+
+
+def test_basins_are_over_two_parameters_apart() -> None:
+    space = wide()
+    rows = [0, 1, *np.random.default_rng(0).choice(len(space), 40, replace=False).tolist()]
+    centres = Neighbourhood(space).basins(rows, 5)
+    assert len(centres) == 5
+    assert centres[0] == 0  # the best comes first, and what is beside it is of its basin
+    assert 1 not in centres
+    assert all((space.codes[a] != space.codes[b]).sum() > 2 for a, b in itertools.combinations(centres, 2))
 
 
 def test_what_is_pending_is_not_asked_for_nearby() -> None:
