@@ -13,7 +13,7 @@ from autotile.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from autotile.kernels import Kernel
-    from autotile.types import Record
+    from autotile.types import Configuration, Identity, Problem, Record
 
 
 @click.command("list")
@@ -77,12 +77,13 @@ def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str 
     from autotile.store.serial import to_object
 
     found = load_kernel(kernel, templates)
-    records = Store().records(found.name)
+    store = Store()
+    records, bests = store.records(found.name), store.bests(found.name)
     if json_path:
         write_json(json_path, _kernel_document(found) | {"records": [to_object(record) for record in records]})
         if json_path == "-":
             return EXIT_OK
-    for line in (*_definition_lines(found), *_record_lines(found, records, failed)):
+    for line in (*_definition_lines(found), *_record_lines(found, records, bests, failed)):
         say(line)
     return EXIT_OK
 
@@ -110,7 +111,8 @@ def _definition_lines(kernel: Kernel) -> Iterator[str]:
         yield f"    {name:<16} {' '.join(f'{key}={_shown(value)}' for key, value in values.items())}"
 
 
-def _record_lines(kernel: Kernel, records: Sequence[Record], failed: bool) -> Iterator[str]:
+def _record_lines(kernel: Kernel, records: Sequence[Record], bests: Sequence[Record], failed: bool) -> Iterator[str]:
+    """The last record of each configuration counts: a proof may have refuted what a trial had found right."""
     from collections import Counter
 
     from autotile.cli.text import time_of
@@ -118,15 +120,19 @@ def _record_lines(kernel: Kernel, records: Sequence[Record], failed: bool) -> It
     from autotile.report.rates import rate
 
     yield "  records" if records else "  records: none"
-    groups: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[tuple[str, Problem], dict[tuple[Configuration, Identity], Record]] = {}
     for record in records:
-        groups.setdefault((record.identity.device, record.problem.key), []).append(record)
-    for (device, _), group in groups.items():
-        outcomes = ", ".join(f"{count} {word}" for word, count in Counter(r.outcome for r in group).items())
-        best = min(group, key=lambda r: r.time_ms)
-        speed = rate(kernel, best.problem, best.time_ms) if best.ok else ""
-        yield f"    {device}, {best.problem.label}: {outcomes}; best {time_of(best)} {speed}"
-        for record in group if failed else ():
+        group = groups.setdefault((record.identity.device, record.problem), {})
+        group[record.configuration, record.identity] = record
+    saved = {(best.identity.device, best.problem): best for best in bests}
+    for (device, problem), group in groups.items():
+        outcomes = ", ".join(f"{count} {word}" for word, count in Counter(r.outcome for r in group.values()).items())
+        best = saved.get((device, problem))
+        shown = (
+            f"best {time_of(best)} {rate(kernel, problem, best.time_ms)}" if best is not None else "no best is saved"
+        )
+        yield f"    {device}, {problem.label}: {outcomes}; {shown}"
+        for record in group.values() if failed else ():
             if not record.ok:
                 stale = "" if record.identity.template == template_digest(kernel) else " (of an earlier template)"
                 yield f"      {record.outcome}{stale}: {record.message}\n        {record.configuration.label}"

@@ -98,9 +98,8 @@ def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_st
         say(f"  {name:<16} {time_of(record):>24}  {shown}")
         if memory_line(record):
             say(f"  {'':<16} {memory_line(record)}")
-    say(
-        f"  {len(result.records)} trials on record ({outcomes}); {result.new_trials} new. {STOPPED[result.stopped_by]}."
-    )
+    known = f"{len(result.records)} trials on record ({outcomes or 'none'})"
+    say(f"  {known}; {result.new_trials} new. {STOPPED[result.stopped_by]}.")
     if result.new_trials:
         say(f"  {phases_line(result)}")
         say(f"  {result.trials_per_s:.2f} trials a second")
@@ -125,6 +124,8 @@ def _why_nothing(result: SearchResult, templates: Sequence[Path]) -> str:
 
     reasons = Counter(f"{record.outcome}: {record.message}" for record in result.records if not record.ok)
     most = f"\n  most often {reasons.most_common(1)[0][0]}" if reasons else ""
+    if not most:
+        return "  nothing was tried: nothing is saved."
     options = "".join(f" --templates {folder}" for folder in templates)
     command = f"autotile show {result.kernel.name} --failed{options}"
     return f"  no valid variant: nothing is saved.{most}\n  all of them: {command}"

@@ -25,9 +25,15 @@ TIME_SEED = 0
 MOST_EMULATED_BYTES = 64 << 20
 """Largest problem that the emulator runs in full where no smaller one will do."""
 
-MOST_RECHECKED_BYTES = 2 << 20
-MOST_RECHECKED_FLOPS = 20_000_000
+MOST_RECHECKED_BYTES = 32 << 20
+MOST_RECHECKED_FLOPS = 50_000_000
 """Largest problem that a winner is checked on in full as a matter of course: some seconds."""
+
+
+def emulated_in_full(kernel: Kernel, problem: Problem) -> bool:
+    """Whether a winner of this problem is run on the problem itself, beside smaller ones."""
+    small = kernel.bytes_of(problem) <= MOST_RECHECKED_BYTES
+    return small and kernel.flops_of(problem) <= MOST_RECHECKED_FLOPS
 
 
 class EstimatedSession:
@@ -109,8 +115,7 @@ class EstimatedSession:
 
     def recheck(self, variant: Variant, binary: Binary, runs: int) -> float:
         """Once, since the emulator repeats itself, and where the real problem is small; the trial has said the rest."""
-        small = self._kernel.bytes_of(variant.problem) <= MOST_RECHECKED_BYTES
-        if not small or self._kernel.flops_of(variant.problem) > MOST_RECHECKED_FLOPS:
+        if not emulated_in_full(self._kernel, variant.problem):
             return 0.0
         self._watch("checking again", 1)
         with self._device.stage(make_workload(self._kernel, variant.problem, TIME_SEED)) as stage:

@@ -295,11 +295,11 @@ class _Process:
         if whole:
             return TimedOut(
                 f"the trial had not ended after {limit_s:g} s (it was {step}); its process was killed. "
-                "search.trial_limit allows more"
+                "search.trial_limit allows more (with --fresh, which measures anew)"
             )
         return TimedOut(
             f"the kernel had not ended after {limit_s:g} s of {step}; its process was killed. "
-            "search.launch_limit allows more"
+            "search.launch_limit allows more (with --fresh, which measures anew)"
         )
 
     def _crashed(self, step: str) -> Crashed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,16 +39,6 @@ class Neighbourhood:
         owners, steps = self._steps(row)
         pairs = (steps[:, None] + steps)[owners[:, None] < owners]
         return self._feasible(self._numbers[row] + np.concatenate([steps, pairs]))
-
-    def basins(self, rows: Sequence[int], most: int) -> list[int]:
-        """Of rows in the order of their times, at most so many, each over two parameters from all before it."""
-        centres: list[int] = []
-        for row in rows:
-            if all((self._codes[row] != self._codes[centre]).sum() > 2 for centre in centres):
-                centres.append(row)
-                if len(centres) == most:
-                    break
-        return centres
 
     def _steps(self, row: int) -> tuple[Rows, Rows]:
         """What each change of one parameter adds to the row's number, and which parameter it changes."""

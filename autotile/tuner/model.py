@@ -10,14 +10,10 @@ ahead spread out. A failure counts as the worst time seen.
   best, and the neighbours of those that the model likes best, found anew whenever the best or the model changes.
 - A candidate's score is its expected improvement on the best, by a margin; in between come a Thompson draw (Thompson,
   1933) and the model's mean, since no one score is best at all times.
-- Far from what it has seen the model is surer than it should be: its scales are those of all trials, while the fast
-  rows are the rough ones. So from some share of the goal on every other ask stays within two parameters of the best,
-  then of the best of other basins, and prefers what is least known there: an upper confidence bound (Srinivas et al.,
-  Gaussian Process Optimization in the Bandit Setting, 2010) in a trust region (Eriksson et al., Scalable Global
-  Optimization via Local Bayesian Optimization, 2019).
-- Nor is it believed about the closest rows: towards the end, and whenever the best has stood for long, all that differ
-  from the best in one parameter are tried, whatever it thinks of them. It only orders them. Then the same from each new
-  best.
+- It is not believed about the closest rows, as it can be sure and wrong: towards the end, and whenever the best has
+  stood for long, all that differ from the best in one parameter are tried first, in the order of the model's mean;
+  then the same from each new best. So what a search ends with is the best of its neighbourhood, unless it came so late
+  that the goal was reached before.
 - The last asks are what the model thinks fastest.
 """
 
@@ -63,18 +59,12 @@ MARGIN = 0.1
 
 MIXED_AFTER = 60
 MIX = ("improvement", "improvement", "draw", "mean")
-CLOSING, SWEEPING, LAST = 0.3, 0.75, 0.9
-"""Shares of the goal: from the first on improvements count without a margin, and every other ask stays near the best;
-from the second on the neighbours of the best come first; from the third on the mean alone counts."""
+CLOSING, SWEEPING, LAST = 0.6, 0.75, 0.9
+"""Shares of the goal: after the first, improvements count without a margin; after the second, the neighbours of the
+best come first; after the third, the mean alone counts."""
 
 STANDING = 60
-"""Trials told since the best was, after which its neighbours come first as well."""
-
-BOUND = 2.0
-"""Standard deviations below the mean: what a row near the best is judged by."""
-
-BASINS, NEARBY = 4, 1.1
-"""How many basins are looked around in, and how much slower than the best the best row of one may be."""
+"""Trials told since the best, after which its neighbours come first as well."""
 
 
 class Model:
@@ -161,24 +151,8 @@ class Model:
         if share >= LAST:
             return "mean", 0.0, None
         if share >= CLOSING:
-            around = self._around() if taken % 2 else None
-            return ("improvement", 0.0, None) if around is None else ("bound", 0.0, around)
+            return "improvement", 0.0, None
         return MIX[taken % len(MIX)] if len(self._times) > MIXED_AFTER else MIX[0], MARGIN, None
-
-    def _around(self) -> Array | None:
-        """Free candidates within two parameters of the best, or else of the best row of another basin; None without."""
-        for centre in self._centres():
-            around = np.intersect1d(self._graph.within_two(centre), self._candidates)
-            around = around[self._free[around]]
-            if len(around):
-                return around
-        return None
-
-    def _centres(self) -> list[int]:
-        """The best row, then those of other basins that are not much slower."""
-        limit = self._times.get(self._best, 0.0) * NEARBY
-        close = [row for row, time in self._times.items() if time <= limit]
-        return self._graph.basins(sorted(close, key=self._times.__getitem__), BASINS)
 
     def _scores(self, posterior: Posterior, kind: str, margin: float) -> Array:
         targets = self._targets(self._known)
@@ -186,8 +160,6 @@ class Model:
         if kind == "mean":
             return -mean
         deviation = posterior.deviation(np.fromiter(self._pending, np.int64))
-        if kind == "bound":
-            return np.asarray(BOUND * deviation - mean)
         if kind == "draw":
             return np.asarray(-mean - deviation * self._random.standard_normal(len(mean)))
         return _log_improvement(targets.min() - margin - mean, deviation)
@@ -234,7 +206,7 @@ class Model:
         if len(self._free) <= MOST_CANDIDATES:
             return self._conditioned(np.flatnonzero(self._free))
         at_random = self._random.integers(len(self._free), size=RANDOM_CANDIDATES)
-        around = [self._graph.within_two(row) for row in {*self._leaders, *self._centres()}]
+        around = [self._graph.within_two(row) for row in self._leaders]
         posterior = self._conditioned(np.concatenate([at_random, self._liked, *around]))
         for _ in range(2):
             targets = self._targets(self._known)

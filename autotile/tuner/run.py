@@ -75,14 +75,7 @@ class ProblemSearch:
             self.bench.begin(self.kernel, self.problem, self.workshop.comparer())
             stopped_by = stopped_by or self._trials()
             if stopped_by not in ("device_lost", "edited") and not self.points:
-                try:
-                    best = self._crown(interrupted=stopped_by == "interrupted")
-                except KeyboardInterrupt:  # in the finals: the best so far is proven still
-                    stopped_by, best = "interrupted", self._crown(interrupted=True)
-                except ToolchainMissing as error:
-                    if stopped_by != "toolchain_lost":
-                        raise
-                    self.listener.note(f"nothing could be proven: {error}")
+                stopped_by, best = self._crowned(stopped_by, best)
             self.bench.end()
         named = {name: self.records[row] for name, row in self.points.items() if row in self.records}
         return SearchResult(
@@ -209,7 +202,12 @@ class ProblemSearch:
         self._keep(trial, row, record)
 
     def _measured(self, record: Record, variant: Variant, binary: Binary) -> Record:
-        outcome = self.bench.trial(variant, binary, self._best_ms())
+        begun = time.perf_counter()
+        try:
+            outcome = self.bench.trial(variant, binary, self._best_ms())
+        except VariantError:
+            self.clock.check_s += time.perf_counter() - begun
+            raise
         self.clock.check_s += outcome.check_s
         self.clock.measure_s += outcome.measure_s
         return replace(
@@ -257,6 +255,27 @@ class ProblemSearch:
         return math.inf if best is None else best.time_ms
 
     # ---- the winner ----------------------------------------------------------------------------------------------
+
+    def _crowned(self, stopped_by: str, saved: Record | None) -> tuple[str, Record | None]:
+        """How the search ended, and its best. An interrupt skips the finals; another one, the proof as well."""
+        try:
+            if stopped_by != "interrupted":
+                try:
+                    return stopped_by, self._crown(interrupted=False)
+                except KeyboardInterrupt:
+                    stopped_by = "interrupted"
+            if self._best() is not None:
+                self.listener.note(
+                    "stopping: the best so far is being proven; interrupt again to leave that to another run"
+                )
+            return stopped_by, self._crown(interrupted=True)
+        except KeyboardInterrupt:
+            return "interrupted", saved
+        except ToolchainMissing as error:
+            if stopped_by != "toolchain_lost":
+                raise
+            self.listener.note(f"nothing could be proven: {error}")
+            return stopped_by, saved
 
     def _crown(self, interrupted: bool) -> Record | None:
         """The finals; after an interrupt just the proof of the best so far."""

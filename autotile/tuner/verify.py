@@ -13,6 +13,7 @@ from autotile.devices.cuda import CudaDevice
 from autotile.errors import ImplausibleTime, LaunchError, UsageError, VariantError, WrongResult
 from autotile.kernels import Kernel
 from autotile.measure import Variant, make_variant, prove
+from autotile.measure.estimated import emulated_in_full
 from autotile.measure.noise import Verdict, verdict
 from autotile.measure.sanitize import Sanitized, find_sanitizer, sanitize
 from autotile.spec import SearchOptions
@@ -71,7 +72,7 @@ def verify(
                 kernel.problem(dict(record.problem.sizes), record.problem.dtype)
                 unchanged = template_digest(kernel) == record.identity.template
             except UsageError as error:
-                yield Verified(record, OUTDATED, str(error))
+                yield Verified(record, OUTDATED, f"{error} (--templates DIR names folders of kernels)")
                 continue
             if not unchanged:
                 yield Verified(record, OUTDATED, "the template has changed since: search again")
@@ -124,6 +125,8 @@ def _verified(record: Record, kernel: Kernel, workshop: Workshop) -> tuple[Verif
     notes: tuple[str, ...] = ()
     if workshop.tracer is not None:
         notes = (f"traced on the emulator: {workshop.tracer.trace(kernel, record.problem, variant)}",)
+    if workshop.device.info.estimated and not emulated_in_full(kernel, record.problem):
+        notes = ("on smaller problems alone, since its own takes too long to emulate",)
     saved = record.measurement
     speed = None if saved is None or saved.estimated else verdict(trial.measurement, saved)
     return Verified(record, OK, "", trial.measurement, worst, speed, notes), variant

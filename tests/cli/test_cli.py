@@ -407,7 +407,11 @@ def test_show(run: Any, saved: Record, kernels: Path) -> None:
 def test_show_failed(run: Any, saved: Record, kernels: Path) -> None:
     from dataclasses import replace
 
-    Store().append(replace(saved, outcome="launch_error", message="too many resources", measurement=None))
+    from autotile.kernels import load_kernel
+
+    other = load_kernel("walk", kernels).configuration({"width": 128})
+    failed = replace(saved, configuration=other, outcome="launch_error", message="too many resources", measurement=None)
+    Store().append(failed)
     assert "too many resources" not in run("show", "walk", "--templates", kernels).out
     shown = run("show", "walk", "--failed", "--templates", kernels).out
     assert "1 ok, 1 launch_error" in shown

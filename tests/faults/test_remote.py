@@ -219,7 +219,10 @@ class Elsewhere(FaultyGpu):
 def test_another_device_in_its_place_is_refused(walk: Kernel, tmp_path: Path) -> None:
     device = FakeDevice()
     device.reopen = Elsewhere((), tmp_path / "log")
-    with no_orphans(), pytest.raises(EnvironmentalError, match=r"opened Another GPU \(sm_90\) where Fake GPU \(sm_90\)"):
+    with (
+        no_orphans(),
+        pytest.raises(EnvironmentalError, match=r"opened Another GPU \(sm_90\) where Fake GPU \(sm_90\)"),
+    ):
         search(spec_of(walk), device, FakeBuilder(), MemoryStore())
 
 

@@ -235,16 +235,6 @@ def test_neighbours_of_a_best_that_stands_are_tried_without_a_goal() -> None:
     assert sampler.choose() not in near
 
 
-def test_basins_are_over_two_parameters_apart() -> None:
-    space = wide()
-    rows = [0, 1, *np.random.default_rng(0).choice(len(space), 40, replace=False).tolist()]
-    centres = Neighbourhood(space).basins(rows, 5)
-    assert len(centres) == 5
-    assert centres[0] == 0  # the best comes first, and what is beside it is of its basin
-    assert 1 not in centres
-    assert all((space.codes[a] != space.codes[b]).sum() > 2 for a, b in itertools.combinations(centres, 2))
-
-
 def test_what_is_pending_is_not_asked_for_nearby() -> None:
     """With nothing told in between, 12 asks are no crowd around one row, though each alone would go to the best."""
     space, sampler = wide(), Model(wide(), 0)

@@ -635,3 +635,18 @@ def test_a_device_that_gives_no_times_is_implausible() -> None:
     for times in ((), (math.nan,), (0.0,)):
         with pytest.raises(ImplausibleTime, match="a launch in the finals took"):
             interleaved([lambda runs, times=times: (1.0, *times)])
+
+
+def test_a_second_interrupt_skips_the_proof(tune: Any, store: RecordStore) -> None:
+    device = FakeDevice()
+
+    def stop(values: Values, n: int) -> None:
+        if n != SIZE or len(device.trials) == 6:
+            raise KeyboardInterrupt
+
+    device.on_check = stop
+    result = tune(device, trials=12)
+    assert (result.stopped_by, result.best, len(store.records())) == ("interrupted", None, 6)
+    assert store.bests() == []
+    again = tune(trials=12)
+    assert (again.new_trials, store.bests()) == (6, [again.best])

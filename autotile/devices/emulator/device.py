@@ -22,7 +22,7 @@ from autotile.errors import LaunchError, TimedOut
 from autotile.types import Binary, Launch, Measurement, Source, Target
 
 DEFAULT_GPU = "h200"
-LAUNCH_LIMIT_S = 60.0
+LAUNCH_LIMIT_S = 20.0
 """A kernel that runs longer than this on a small problem hangs."""
 
 
