@@ -47,7 +47,7 @@ extern "C" __global__ void {{ entry }}(const float* x, float* y, int n) {
 {% elif fault == 'trap' %}
     if (i == 5) asm volatile("trap;");
 {% elif fault == 'hang' %}
-    if (i == 5) for (volatile int forever = 1; forever;) {}
+    for (const volatile float* word = x; i == 5 && word[0] == word[0];) {}
 {% elif fault == 'resources' %}
     // Two hundred values of each thread stay alive, so that 1024 threads have too few registers.
     float kept[200];
