@@ -102,10 +102,10 @@ class Watching:
     """A program that notes which context is current when it is launched, or raises."""
 
     def __init__(self, library, error=None):
-        self.library, self.error, self.seen = library, error, []
+        self.libcuda, self.error, self.seen = library, error, []
 
     def launch(self, launch, arguments, stream):
-        self.seen.append(self.library.stack[-1])
+        self.seen.append(self.libcuda.stack[-1])
         if self.error is not None:
             raise self.error
 

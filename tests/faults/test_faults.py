@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import SIZE, TWELVE, FakeBuilder, FakeDevice, Values, write_kernel
+from fakes import SIZE, TWELVE, FakeBuilder, FakeDevice, Values
 from faulty import FaultyGpu, children, faulty_device, no_orphans
 
 from autotile.devices.base import Check
 from autotile.errors import CompileError, EnvironmentalError, LaunchError, ToolchainMissing
 from autotile.kernels import Kernel
-from autotile.kernels.loader import read_folder
 from autotile.spec.model import SearchOptions, Spec
 from autotile.store import MemoryStore
 from autotile.tuner import SearchResult, Silent, search
 from autotile.tuner.finals import DRIFT
+
+pytestmark = pytest.mark.usefixtures("no_second_opinion")
 
 FASTEST = {"width": 64, "steps": 2, "mode": "plain", "hint": False}
 LIMITS = {"launch_limit_s": 0.5, "trial_limit_s": 20.0}
@@ -43,17 +44,6 @@ OUTCOMES = {
     "not_a_time": ("implausible", "measured nan ms twice"),
     "too_fast": ("implausible", "measured 0.000000 ms twice"),
 }
-
-
-@pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    return read_folder(write_kernel(tmp_path_factory.mktemp("kernels")) / "walk")
-
-
-@pytest.fixture(autouse=True)
-def _no_second_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The emulator has nothing to say of a stand-in's winners, and takes a second to build each."""
-    monkeypatch.setenv("AUTOTILE_CXX", "/nowhere/g++")
 
 
 def tune(kernel: Kernel, device: FakeDevice, store: MemoryStore | None = None, **options: Any) -> SearchResult:

@@ -21,7 +21,6 @@ from autotile.build.leftovers import prefix
 from autotile.devices.base import Workload
 from autotile.errors import EnvironmentalError, LaunchError, ToolchainMissing
 from autotile.kernels import Kernel
-from autotile.kernels.loader import read_folder
 from autotile.measure import make_variant
 from autotile.measure.limits import Limits
 from autotile.measure.remote import SCRATCH, RemoteBench
@@ -30,17 +29,9 @@ from autotile.store import MemoryStore
 from autotile.tuner import Silent, search
 from autotile.tuner.verify import verify
 
+pytestmark = pytest.mark.usefixtures("no_second_opinion")
+
 TESTS = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    return read_folder(write_kernel(tmp_path_factory.mktemp("kernels")) / "walk")
-
-
-@pytest.fixture(autouse=True)
-def _no_second_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTILE_CXX", "/nowhere/g++")
 
 
 def spec_of(kernel: Kernel, *sizes: int) -> Spec:
