@@ -166,6 +166,7 @@ def test_a_measuring_process_killed_between_trials_costs_nothing(walk: Kernel, t
     assert contexts(tmp_path / "log") == 3
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_an_interrupt_kills_what_hangs_and_saves_the_best(walk: Kernel, tmp_path: Path) -> None:
     device = faulty_device(tmp_path / "log", w256="hang")
     store = MemoryStore()

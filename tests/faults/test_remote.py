@@ -119,6 +119,7 @@ def test_a_device_that_is_spoilt_before_any_variant_ends_the_search(walk: Kernel
         search(spec_of(walk), device, FakeBuilder(), MemoryStore())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_two_interrupts_in_a_row_leave_nothing_and_blame_nobody(walk: Kernel, tmp_path: Path) -> None:
     store = MemoryStore()
     device = faulty_device(tmp_path / "log", w256="hang")
