@@ -6,8 +6,8 @@
     │   ├── KernelError                  a kernel folder: kernel.py or its template
     │   ├── ExpressionError              a rule, a launch or a derived value
     │   ├── ConfigurationError           a configuration that its space does not hold
-    │   ├── ArgumentTypeError            a tuned kernel called with the wrong type or dtype (also TypeError)
-    │   └── ArgumentValueError           … with the wrong shape, strides or aliasing (also ValueError)
+    │   ├── ArgumentTypeError            a call, load or search given a wrong type or dtype (also TypeError)
+    │   └── ArgumentValueError           … a wrong shape, strides, aliasing or range (also ValueError)
     ├── EnvironmentalError           3   the machine lacks something
     │   ├── DeviceNotFound               no such device
     │   └── ToolchainMissing             no usable compiler

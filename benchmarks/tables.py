@@ -125,8 +125,9 @@ def trust(report: dict[str, Any]) -> list[str]:
         )
     fault = report["after_a_fault"]
     most = max(abs(ratio - 1) for ratio in fault["ratios"].values())
-    outcomes = ", ".join(f"{count} {word}" for word, count in sorted(fault["among faults"]["outcomes"].items()))
-    rows += ["", f"Among variants that fault ({outcomes}) the times of right ones moved by {most:.1%} at most."]
+    failed = sorted(item for item in fault["among faults"]["outcomes"].items() if item[0] != "ok")
+    outcomes = ", ".join(f"{count} {word}" for word, count in failed)
+    rows += ["", f"Among variants that failed ({outcomes}) the times of right ones moved by {most:.1%} at most."]
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from fakes import SIZE, FakeDevice, Values, formula
 from autotile.build import guard
 from autotile.devices.base import Check
 from autotile.errors import LaunchError
+from autotile.tuner import Silent
+from autotile.types import Record
 
 SLOW_S = 3600.0
 
@@ -95,6 +98,21 @@ def faulty_device(log: Path, **widths: str) -> FakeDevice:
     device = FakeDevice()
     device.reopen = FaultyGpu(tuple((int(name[1:]), fault) for name, fault in widths.items()), log)
     return device
+
+
+class Interrupter(Silent):
+    """Sends this process an interrupt, or several, so many seconds after the third trial.
+
+    With the sampler `grid` the widest variants come last: if these hang, all others have been measured by then.
+    """
+
+    def __init__(self, *delays_s: float) -> None:
+        self.timers = [threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGINT)) for delay_s in delays_s]
+
+    def tried(self, record: Record, best: Record | None, count: int) -> None:
+        if count == 3:
+            for timer in self.timers:
+                timer.start()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """From CUDA text to machine code: nvcc for GPUs, the host's C++ compiler for the emulator, one cache for both."""
 
-from autotile.build.builder import Builder, compiler_at_hand, find_built
+from autotile.build.builder import Builder, compiler_at_hand, find_built, flags_at_hand
 from autotile.build.cache import BuildCacheWarning
 
-__all__ = ["BuildCacheWarning", "Builder", "compiler_at_hand", "find_built"]
+__all__ = ["BuildCacheWarning", "Builder", "compiler_at_hand", "find_built", "flags_at_hand"]

@@ -14,6 +14,7 @@ from typing import Protocol
 from autotile.assets import home_dir
 from autotile.build import nvcc
 from autotile.build.cache import BinaryCache, Meta, cache_key
+from autotile.build.nvcc import set_in_environment
 from autotile.build.process import CLOSE_S, ProcessPool
 from autotile.errors import ToolchainMissing
 from autotile.types import Binary, Source, Target
@@ -159,6 +160,15 @@ def compiler_at_hand(target: Target) -> str | None:
         return _compiler_for(target, home_dir())[0].version
     except ToolchainMissing:
         return None
+
+
+def flags_at_hand(target: Target) -> str:
+    """The user's own flags (see Builder.flags) that a build for a target would take now. Starts nothing."""
+    if target.kind == "cuda":
+        return set_in_environment(nvcc.ENVIRONMENT_FLAGS)
+    from autotile.build import host  # the emulator's toolchain is needed for its own target only
+
+    return set_in_environment(host.ENVIRONMENT_FLAGS)
 
 
 def find_built(source: Source, target: Target, compiler: str, home: Path | None = None) -> Binary | None:

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotile.tuner import SearchResult
-from autotile.types import Problem, Record
+from autotile.types import Measurement, Problem, Record
 
 
 def time_of(record: Record) -> str:
+    return time_text(record.measurement)
+
+
+def time_text(measurement: Measurement | None) -> str:
     """`2.741 ms`, or `≈2.741 ms (estimate)`: an estimate never looks like a measurement."""
-    measurement = record.measurement
     if measurement is None:
         return "–"
     value = f"{measurement.time_ms:.4g} ms"

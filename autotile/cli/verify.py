@@ -29,7 +29,7 @@ def verify(device: str, kernel: str | None, sanitize: bool, templates: tuple[Pat
     from autotile.build import Builder
     from autotile.devices.select import open_device
     from autotile.kernels import load_kernel
-    from autotile.measure.sanitize import DEFAULT_TOOLS
+    from autotile.measure.sanitize import TOOLS
     from autotile.store import Store
     from autotile.tuner.verify import verify as verify_records
     from autotile.types import OK
@@ -43,7 +43,7 @@ def verify(device: str, kernel: str | None, sanitize: bool, templates: tuple[Pat
         raise NotTuned(f"nothing{of} is saved for {opened.info.name}: `autotile search` makes something to verify")
     found = []
     with Builder(opened.target) as builder:
-        tools = DEFAULT_TOOLS if sanitize else ()
+        tools = TOOLS if sanitize else ()
         for verified in verify_records(
             records, lambda name: load_kernel(name, templates), opened, builder, store, tools
         ):
@@ -56,19 +56,17 @@ def verify(device: str, kernel: str | None, sanitize: bool, templates: tuple[Pat
 
 
 def _show(verified: Verified, tell: Callable[[str], None]) -> None:
-    from autotile.cli.text import time_of
+    from autotile.cli.text import time_of, time_text
 
     record = verified.record
     name = f"{record.problem.kernel} {record.problem.label}"
     if verified.measurement is None:
         tell(f"{verified.outcome:<12} {name}: {verified.message}")
         return
-    from dataclasses import replace
-
-    today = time_of(replace(record, measurement=verified.measurement))
-    compared = f", {verified.speed} as saved ({time_of(record)})" if verified.speed == "same" else ""
-    if verified.speed in ("faster", "slower"):
-        compared = f", {verified.speed} than saved ({time_of(record)})"
+    today = time_text(verified.measurement)
+    compared = ""
+    if verified.speed is not None:
+        compared = f", {verified.speed} {'as' if verified.speed == 'same' else 'than'} saved ({time_of(record)})"
     notes = "".join(f"; {text}" for text in verified.notes)
     error = f"error {verified.max_error or 0:.2g} of its bound"
     tell(f"{verified.outcome:<12} {name}: {today}{compared}; {error}{notes}")

@@ -2,7 +2,7 @@
 
 from autotile.measure.bench import Bench, LocalBench, open_bench
 from autotile.measure.limits import Limits
-from autotile.measure.prove import prove
+from autotile.measure.prove import fairly, prove
 from autotile.measure.session import Contestant, Session, Trial, open_session
 from autotile.measure.timing import TimingPlan, physical_floor_ms
 from autotile.measure.trace import Tracer
@@ -19,6 +19,7 @@ __all__ = [
     "Tracer",
     "Trial",
     "Variant",
+    "fairly",
     "make_variant",
     "make_workload",
     "open_bench",

@@ -132,13 +132,10 @@ class LocalBench:
         self.close()
 
 
-def open_bench(device: Device, limits: Limits, command: Sequence[str] = ()) -> Bench:
-    """A bench in a process of its own, or in this one for a device that cannot be opened elsewhere.
-
-    `command` goes before the measuring process's own command line (a checker such as compute-sanitizer).
-    """
-    if device.reopen is None or os.name == "nt":  # pragma: no branch (handles are not passed on that way on Windows)
+def open_bench(device: Device, limits: Limits) -> Bench:
+    """A bench in a process of its own, or in this one for a device that cannot be opened elsewhere."""
+    if device.reopen is None or os.name == "nt":  # a connection is not passed on like that on Windows
         return LocalBench(device)
     from autotile.measure.remote import RemoteBench
 
-    return RemoteBench(device.reopen, limits, command, expected=device.info)
+    return RemoteBench(device.reopen, limits, expected=device.info)

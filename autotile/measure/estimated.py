@@ -15,12 +15,10 @@ from autotile.devices.emulator.device import EmulatorDevice
 from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import Kernel
 from autotile.measure.limits import Watch, unwatched
-from autotile.measure.session import Contestant, Trial
+from autotile.measure.session import TIME_SEED, Contestant, Trial
 from autotile.measure.variant import Variant, make_variant, require_right, require_still
 from autotile.measure.workload import make_workload
 from autotile.types import Binary, Measurement, Problem
-
-TIME_SEED = 0
 
 MOST_EMULATED_BYTES = 64 << 20
 """Largest problem that the emulator runs in full where no smaller one will do."""

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from autotile.build import Builder
+from autotile.errors import ImplausibleTime, VariantError, WrongResult
 from autotile.measure.bench import Bench
 from autotile.measure.variant import PROOF_RUNS, Variant, proofs_of
 from autotile.types import Binary
 
 RECHECK_RUNS = 5
 """Times that a winner is checked again on the real problem."""
+
+
+Proven = TypeVar("Proven")
+
+
+def fairly(attempt: Callable[[], Proven]) -> Proven:
+    """Once more, in a fresh process, after what may not have been the variant's doing: a kill, a refusal, a limit.
+
+    What was wrong, or faster than can be, is so: that is raised at once.
+    """
+    try:
+        return attempt()
+    except (WrongResult, ImplausibleTime):
+        raise
+    except VariantError:
+        return attempt()
 
 
 def prove(bench: Bench, builder: Builder, variant: Variant, binary: Binary, comparer: Binary | None) -> float:

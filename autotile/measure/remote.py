@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -84,11 +84,6 @@ class RemoteBench:
         self._process: _Process | None = None
         self._started()
 
-    @property
-    def process_id(self) -> int | None:
-        """Of the measuring process; None between two of them."""
-        return None if self._process is None else self._process.id
-
     def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
         """Raises EnvironmentalError when no measuring process can be made ready (see `lost`)."""
         self._problem, self._ready = (kernel, problem, comparer), False
@@ -133,15 +128,16 @@ class RemoteBench:
 
     def _ask(self, name: str, *arguments: Any, parts: int = 1) -> Any:
         """One request, of so many parts that may each take as long as a trial."""
-        for last in (False, True):
-            process = self._prepared()
-            try:
-                with self._dropping():
-                    return process.ask(name, arguments, self._limits.launch_s, parts * self._limits.trial_s)
-            except _DiedAtRest:  # nothing of the request was run: it is no fault of the variant's
-                if last:
-                    raise
-        raise AssertionError("the second try returns or raises")
+        limit_s = parts * self._limits.trial_s
+        try:
+            return self._ask_once(name, arguments, limit_s)
+        except _DiedAtRest:  # nothing of the request was run: it is no fault of the variant's
+            return self._ask_once(name, arguments, limit_s)
+
+    def _ask_once(self, name: str, arguments: tuple[Any, ...], limit_s: float) -> Any:
+        process = self._prepared()
+        with self._dropping():
+            return process.ask(name, arguments, self._limits.launch_s, limit_s)
 
     def _prepared(self) -> _Process:
         """A process with the device open and the problem's data on it.
@@ -188,7 +184,7 @@ class RemoteBench:
         return self._process
 
     @contextlib.contextmanager
-    def _dropping(self) -> Any:
+    def _dropping(self) -> Iterator[None]:
         """Gives up a process that is lost, whose device is spoilt, or that was left in the middle of a request."""
         try:
             yield
@@ -234,10 +230,6 @@ class _Process:
                 start_new_session=True,
             )
         self._connection: Connection = here
-
-    @property
-    def id(self) -> int:
-        return self._process.pid
 
     def ask(self, name: str, arguments: tuple[Any, ...], launch_limit_s: float, limit_s: float) -> Any:
         """Sends a request and waits for its answer.

@@ -17,8 +17,7 @@ from autotile.measure.limits import Limits
 from autotile.measure.remote import RemoteBench
 from autotile.measure.variant import PROOF_INPUTS, Variant, proofs_of
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-DEFAULT_TOOLS = ("memcheck", "racecheck")
+TOOLS = ("memcheck", "racecheck")
 
 SLOWDOWN = 100.0
 """How much longer a launch may take under a tool that watches each access."""

@@ -16,6 +16,9 @@ from autotile.measure.limits import Watch, unwatched
 from autotile.measure.variant import Variant
 from autotile.types import Binary, Measurement, Problem
 
+TIME_SEED = 0
+"""Seed of the data on which variants are tried and timed."""
+
 Notes = tuple[tuple[str, str], ...]
 """What a record keeps beside the numbers that all have, as name and text."""
 

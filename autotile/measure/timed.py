@@ -15,12 +15,10 @@ from autotile.errors import ImplausibleTime
 from autotile.kernels import Kernel
 from autotile.measure.limits import Watch, unwatched
 from autotile.measure.scratch import kept_workload
-from autotile.measure.session import Contestant, Notes, Trial
+from autotile.measure.session import TIME_SEED, Contestant, Notes, Trial
 from autotile.measure.timing import TimingPlan, interleaved, measure, physical_floor_ms
 from autotile.measure.variant import Variant, require_right, require_still
 from autotile.types import Binary, Measurement, Problem
-
-TIME_SEED = 0
 
 CALM_PAUSE_S = 0.25
 """How long a GPU that throttles is left alone before its sample is repeated."""

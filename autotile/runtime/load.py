@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from autotile.build import compiler_at_hand, nvcc
-from autotile.build.nvcc import set_in_environment
+from autotile.build import compiler_at_hand, flags_at_hand
 from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.devices.select import open_device
@@ -17,7 +16,7 @@ from autotile.runtime.notes import warn_once
 from autotile.runtime.requests import dtype_name, require, require_device, require_store, require_templates
 from autotile.runtime.tuned import TunedKernel
 from autotile.store import RecordStore, Store
-from autotile.types import Identity, Target
+from autotile.types import Identity
 
 
 def load(
@@ -74,15 +73,6 @@ def _say_what_changed(what: str, tuned: Identity, device: Device) -> None:
                 "it is the fastest",
                 stacklevel=4,
             )
-
-
-def flags_at_hand(target: Target) -> str:
-    """The user's own flags (see Builder.flags) that a build for a target would take now. Starts nothing."""
-    if target.kind == "cuda":
-        return set_in_environment(nvcc.ENVIRONMENT_FLAGS)
-    from autotile.build import host  # the emulator's toolchain is needed for its own target only
-
-    return set_in_environment(host.ENVIRONMENT_FLAGS)
 
 
 @lru_cache(maxsize=16)

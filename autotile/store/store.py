@@ -112,6 +112,8 @@ class Store:
     def withdraw(self, record: Record) -> bool:
         """Takes a saved best out of service, if it still is that one; says whether it was. Raises StoreError."""
         path, trials = self._path(record, BEST), self._path(record, RECORDS)
+        if self._serve(path) != record:  # nothing is opened for writing where there is nothing to do
+            return False
         with _telling(path), journal.opened(trials) as descriptor, journal.locked(descriptor):
             if self._serve(path) != record:
                 return False

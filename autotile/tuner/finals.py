@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from autotile.errors import VariantError
-from autotile.measure import Contestant, Variant, prove
+from autotile.measure import Contestant, Variant, fairly, prove
 from autotile.measure.noise import verdict
 from autotile.measure.trace import TRACED
 from autotile.tuner.workshop import Workshop
@@ -92,7 +92,7 @@ def crown(
             continue
         rivals = [f.measurement for f in timed if f is not finalist and f.record not in failed]
         ties = sum(verdict(finalist.measurement, rival) == "same" for rival in rivals)
-        proven = replace(proven, extra=(*proven.extra, (TIED, str(ties)))) if ties and retime else proven
+        proven = _noted(proven, TIED, str(ties)) if ties and retime else proven
         if not workshop.store.save_best(proven, over=partial(_gives_way, proven, outdated, again)):
             _keep_faster(proven, workshop, trials)
         return Crowned(proven, failed)
@@ -129,7 +129,9 @@ def _timed_again(finalists: Sequence[Finalist], workshop: Workshop, first: Final
 
 def _proven(finalist: Finalist, workshop: Workshop, trials: int) -> Record:
     """The finalist's record, marked. Raises VariantError when it does not hold."""
-    worst = prove(workshop.bench, workshop.builder, finalist.variant, finalist.binary, workshop.comparer())
+    worst = fairly(
+        partial(prove, workshop.bench, workshop.builder, finalist.variant, finalist.binary, workshop.comparer())
+    )
     record = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
     if workshop.tracer is not None:
         variant = finalist.variant

@@ -12,7 +12,7 @@ from autotile.devices.base import Device
 from autotile.devices.cuda import CudaDevice
 from autotile.errors import ImplausibleTime, LaunchError, UsageError, VariantError, WrongResult
 from autotile.kernels import Kernel
-from autotile.measure import Variant, make_variant, prove
+from autotile.measure import Variant, fairly, make_variant, prove
 from autotile.measure.estimated import emulated_in_full
 from autotile.measure.noise import Verdict, verdict
 from autotile.measure.sanitize import Sanitized, find_sanitizer, sanitize
@@ -78,7 +78,7 @@ def verify(
                 yield Verified(record, OUTDATED, "the template has changed since: search again")
                 continue
             try:
-                verified, variant = _twice(partial(_verified, record, kernel, workshop))
+                verified, variant = fairly(partial(_verified, record, kernel, workshop))
                 for watch in watchers:
                     found = watch(variant)
                     if not found.clean:
@@ -91,16 +91,6 @@ def verify(
                     store.append(replace(record, outcome=error.outcome, message=str(error), measurement=None, extra=()))
                     store.withdraw(record)
                 yield Verified(record, error.outcome, str(error))
-
-
-def _twice(verified: Callable[[], tuple[Verified, Variant]]) -> tuple[Verified, Variant]:
-    """What was refused, killed or too slow once is tried again, in a fresh process; what is wrong is wrong."""
-    try:
-        return verified()
-    except VariantError as error:
-        if isinstance(error, (WrongResult, ImplausibleTime)):
-            raise
-        return verified()
 
 
 def _watchers(tools: Sequence[str], device: Device, builder: Builder) -> list[Callable[[Variant], Sanitized]]:

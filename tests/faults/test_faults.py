@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import SIZE, TWELVE, FakeBuilder, FakeDevice, Values
-from faulty import FaultyGpu, children, faulty_device, no_orphans
+from faulty import FaultyGpu, Interrupter, children, faulty_device, no_orphans
 
+from autotile.build.builder import COMPILE_TIMEOUT_S
 from autotile.devices.base import Check
 from autotile.errors import CompileError, EnvironmentalError, LaunchError, ToolchainMissing
 from autotile.kernels import Kernel
 from autotile.spec.model import SearchOptions, Spec
 from autotile.store import MemoryStore
-from autotile.tuner import SearchResult, Silent, search
+from autotile.tuner import SearchResult, Silent, search, search_all
 from autotile.tuner.finals import DRIFT
 
 pytestmark = pytest.mark.usefixtures("no_second_opinion")
@@ -170,13 +170,14 @@ def test_a_measuring_process_killed_between_trials_costs_nothing(walk: Kernel, t
 def test_an_interrupt_kills_what_hangs_and_saves_the_best(walk: Kernel, tmp_path: Path) -> None:
     device = faulty_device(tmp_path / "log", w256="hang")
     store = MemoryStore()
-    timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+    options = SearchOptions(sampler="grid", launch_limit_s=60.0, trial_limit_s=60.0)
+    spec = Spec(walk, (walk.problem({"n": SIZE}),), TWELVE, search=options)
     with no_orphans():
-        timer.start()
-        result = tune(walk, device, store, launch_limit_s=600.0, trial_limit_s=600.0)
-    assert result.stopped_by == "interrupted"
+        (result,) = search(spec, device, FakeBuilder(), store, listener=Interrupter(1.5))
+    assert (result.stopped_by, result.outcomes) == ("interrupted", {"ok": 9})
     assert store.bests() == [result.best]
-    assert result.outcomes["ok"] == len(result.records)
+    assert result.best is not None
+    assert dict(result.best.configuration) == FASTEST
 
 
 # ---- compilers ------------------------------------------------------------------------------------------------------
@@ -192,6 +193,21 @@ def test_compile_faults_cost_a_record_each(walk: Kernel, tmp_path: Path) -> None
     assert result.outcomes == {"ok": 9, "compile_error": 3}
     assert result.best is not None
     assert dict(result.best.configuration) == FASTEST
+
+
+def test_the_files_limit_reaches_the_compilers(walk: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    class Limited(FakeBuilder):
+        def __init__(self, target: Any, jobs: int | None = None, *, timeout_s: float) -> None:
+            super().__init__()
+            limits.append(timeout_s)
+
+    monkeypatch.setattr("autotile.tuner.searches.Builder", Limited)
+    for options in (SearchOptions(trials=1, compile_limit_s=7.0), SearchOptions(trials=1)):
+        spec = Spec(walk, (walk.problem({"n": SIZE}),), TWELVE, search=options)
+        search_all([spec], FakeDevice(), MemoryStore(), fresh=True)
+    assert limits == [7.0, COMPILE_TIMEOUT_S]
 
 
 def test_a_compiler_that_does_not_work_ends_the_search_at_once(walk: Kernel, tmp_path: Path) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from fakes import SIZE, FakeBuilder, FakeDevice, write_kernel
 
+from autotile.devices.base import Check
 from autotile.devices.cuda.clocks import reason_words
 from autotile.devices.info import Clocks
+from autotile.errors import WrongResult
 from autotile.kernels.loader import read_folder
 from autotile.measure import make_variant, open_session
 from autotile.measure.noise import verdict
 from autotile.measure.timed import CALM_TRIES, throttled
 from autotile.measure.timing import summarise
+from autotile.measure.variant import require_still
 from autotile.types import Measurement
 
 
@@ -69,3 +73,13 @@ def test_a_throttled_sample_is_repeated_and_said_if_it_stays(
         notes = dict(session.trial(variant, FakeBuilder().build(variant.source)).notes)
     assert notes.get("throttled") == says
     assert notes["sm_mhz"] == ("1980 1200" if says else "1980 1980")
+
+
+def test_what_moves_is_a_race_unless_the_kernel_says_that_it_may(tmp_path: object) -> None:
+    kernel = read_folder(write_kernel(tmp_path) / "walk")  # type: ignore[arg-type]
+    moving = [Check(0.1, 0), Check(0.2, 0)]
+    with pytest.raises(WrongResult, match="moves from run to run"):
+        require_still(moving, kernel)
+    assert require_still(moving, replace(kernel, deterministic=False)) == 0.2
+    with pytest.raises(WrongResult, match="in 1 of 2 runs, which is a race: 3 elements are wrong"):
+        require_still([Check(0.1, 0), Check(9.0, 3)], replace(kernel, deterministic=False))

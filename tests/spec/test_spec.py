@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,15 @@ def test_limits_of_one_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("AUTOTILE_LAUNCH_LIMIT", "3s")
     (spec,) = spec_of(tmp_path, GOOD)
     assert spec.search.launch_limit_s == 3.0
+
+
+def test_the_shipped_matmul_search_leaves_out_what_was_never_near_the_best() -> None:
+    """As its comment says, and as benchmarks/matmul_values.py counted."""
+    file = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "nvidia-h200" / "matmul_values.json"
+    counted = json.loads(file.read_text(encoding="utf-8"))["values"]
+    (spec,) = load_specs("matmul")
+    assert spec.parameters
+    for name, kept in spec.parameters.items():
+        left_out = [value for value in counted[name] if json.loads(value) not in kept]
+        assert left_out, name
+        assert {value: counted[name][value]["near"] for value in left_out} == dict.fromkeys(left_out, 0)

@@ -83,6 +83,18 @@ def test_a_failed_record_is_never_best(store: RecordStore, make_record: Make) ->
     assert served(store, good) == good
 
 
+def test_a_withdrawn_best_is_served_no_more(store: RecordStore, make_record: Make) -> None:
+    best, another = make_record(time_ms=1.0), make_record(time_ms=2.0)
+    assert store.save_best(best)
+    assert not store.withdraw(another)
+    assert served(store, best) == best
+    assert store.withdraw(best)
+    assert not store.withdraw(best)
+    assert served(store, best) is None
+    assert store.save_best(another)
+    assert served(store, best) == another
+
+
 def test_an_estimate_never_replaces_a_measurement(store: RecordStore, make_record: Make) -> None:
     guess = make_record(time_ms=0.1, estimated=True, created="2026-01-01T00:00:00Z")
     assert store.save_best(guess)
