@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import threading
@@ -30,12 +31,14 @@ class FaultyGpu:
     illegal     an illegal address: the launch fails and so does every later one in the process
     refused     too many resources: the launch fails, the context stays
     hang        a kernel without end
+    stuck       the same, in a call that no thread of the process can leave: only a kill from outside ends it
     slow        a kernel that takes 0.3 s a check
     killed      the process is killed from outside
     exit        the process ends by itself
     wrong, nan, half     wrong results, NaN, an output half written
     race        right in every other run
     moves       right, with another error in every run
+    elsewhere   the same, on other problems than the searched one
     late        right when it is checked, wrong when it is timed
     zero, negative, not_a_time, too_fast     times that cannot be
     """
@@ -70,6 +73,8 @@ class _Faulty(FakeDevice):
                 raise LaunchError("128 registers × 1024 threads > 65536")
             case "hang":
                 time.sleep(SLOW_S)
+            case "stuck":
+                ctypes.PyDLL(None).sleep(int(SLOW_S))  # keeps the interpreter's lock
             case "slow":
                 time.sleep(0.3)
             case "killed":
@@ -80,7 +85,9 @@ class _Faulty(FakeDevice):
                 return Check(float("inf"), 5, f"5 elements are wrong: {self._fault(values)}")
             case "race" if self._runs % 2:
                 return Check(float("inf"), 1, "1 element is wrong")
-            case "moves":
+            case "elsewhere" if n == SIZE:
+                return None
+            case "moves" | "elsewhere":
                 return Check(0.1 * (self._runs % 7), 0)
         return None
 

@@ -418,6 +418,20 @@ def test_show_failed(run: Any, saved: Record, kernels: Path) -> None:
     assert "launch_error: too many resources" in shown
 
 
+def test_show_counts_the_last_word_on_each_configuration(run: Any, saved: Record, kernels: Path) -> None:
+    """A proof may refute what a trial had found right; and what is shown as best is what is served."""
+    from dataclasses import replace
+
+    from autotile.kernels import load_kernel
+    from autotile.types import Measurement
+
+    other = load_kernel("walk", kernels).configuration({"width": 128})
+    flattered = replace(saved, configuration=other, measurement=Measurement(0.001, 0.001, 0.0, 3), extra=())
+    Store().extend([flattered, replace(flattered, outcome="wrong_result", message="off by one", measurement=None)])
+    shown = run("show", "walk", "--templates", kernels).out
+    assert "1 ok, 1 wrong_result; best 0.25 ms" in shown
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["show", "walk"], ["doctor"]])
 def test_json_of_what_is_there(run: Any, saved: Record, kernels: Path, tmp_path: Path, arguments: list[str]) -> None:
     more = [] if arguments == ["doctor"] else ["--templates", kernels]

@@ -33,6 +33,7 @@ OUTCOMES = {
     "illegal": ("launch_error", "illegal memory access"),
     "refused": ("launch_error", "128 registers × 1024 threads > 65536"),
     "hang": ("timeout", "had not ended after 0.5 s of checking; its process was killed. search.launch_limit"),
+    "stuck": ("timeout", "had not ended after 0.5 s of checking"),
     "killed": ("crashed", "was killed by SIGKILL (from outside, or for want of memory) while checking"),
     "exit": ("crashed", "ended with status 7 while checking"),
     "wrong": ("wrong_result", "5 elements are wrong"),
@@ -69,7 +70,7 @@ def test_a_fault_costs_its_record_and_no_more(walk: Kernel, tmp_path: Path, faul
     assert result.best is not None
     assert dict(result.best.configuration) == FASTEST
     assert store.bests() == [result.best]
-    ends_the_process = fault in ("illegal", "hang", "killed", "exit")
+    ends_the_process = fault in ("illegal", "hang", "stuck", "killed", "exit")
     assert contexts(tmp_path / "log") == (4 if ends_the_process else 1)  # each next trial runs in a clean one
 
 
@@ -79,7 +80,10 @@ def test_the_fastest_is_passed_over_when_it_is_the_one_that_fails(walk: Kernel, 
     assert (result.best.configuration["width"], result.best.configuration["steps"]) == (128, 2)
 
 
-@pytest.mark.parametrize(("fault", "words"), [("race", "which is a race"), ("moves", "moves from run to run")])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("race", "which is a race"), ("moves", "moves from run to run"), ("elsewhere", "on 1 float32, random data: the")],
+)
 def test_an_error_that_moves_is_a_race(walk: Kernel, tmp_path: Path, fault: str, words: str) -> None:
     """Some of its runs are right: what shows it is that each check of a winner runs several times."""
     store = MemoryStore()

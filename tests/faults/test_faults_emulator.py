@@ -9,6 +9,11 @@ from faulty import no_orphans
 from faulty_kernel import write_faulty
 
 import autotile
+from autotile.build import Builder
+from autotile.devices.emulator.device import EmulatorDevice
+from autotile.errors import TimedOut
+from autotile.kernels import load_kernel
+from autotile.measure import make_variant, make_workload
 from autotile.store import Store
 
 OUTCOMES = {
@@ -40,3 +45,15 @@ def test_each_fault_is_named_and_the_right_one_wins(tmp_path: Path) -> None:
     assert result.best is not None
     assert result.best.configuration["fault"] == "none"
     assert Store().bests() == [result.best]
+
+
+def test_the_emulators_own_limit_says_nothing_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow or busy CPU is no reason to call a kernel wrong."""
+    monkeypatch.setattr("autotile.devices.emulator.device.LAUNCH_LIMIT_S", 0.3)
+    write_faulty(tmp_path, "hang", n=4096)
+    device, kernel = EmulatorDevice(), load_kernel("faulty", tmp_path)
+    variant = make_variant(kernel, kernel.problem({"n": 4096}), kernel.configuration({"fault": "hang"}))
+    with Builder(device.target) as builder:
+        program = device.load(builder.build(variant.source))
+    with device.stage(make_workload(kernel, variant.problem)) as stage, pytest.raises(TimedOut, match="time limit"):
+        stage.check(program, variant.launch)

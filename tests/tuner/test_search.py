@@ -453,7 +453,23 @@ def test_a_saved_best_of_another_identity_gives_way_whatever_its_date(tune: Any,
         measurement=replace(first.best.measurement, time_ms=0.001),
     )
     assert store.save_best(future, over=lambda stored: True)
-    result = tune(trials=12, fresh=True)
+    result = tune(trials=12)
+    assert result.new_trials == 0
+    assert store.bests() == [result.best]
+    assert subset(result.best.configuration) == BEST
+
+
+def test_what_another_search_finds_meanwhile_is_crowned_too(walk: Kernel, store: RecordStore) -> None:
+    spec = Spec(walk, (walk.problem({"n": SIZE}),), TWELVE, search=SearchOptions(sampler="grid", trials=3))
+
+    class Meanwhile(Silent):
+        def tried(self, record: Any, best: Any, count: int) -> None:
+            if count == 1:
+                search(replace(spec, search=SearchOptions(trials=12)), FakeDevice(), FakeBuilder(), store)
+
+    (result,) = search(spec, FakeDevice(), FakeBuilder(), store, listener=Meanwhile())
+    assert (result.new_trials, len(result.records)) == (3, 12)
+    assert subset(result.best.configuration) == BEST
     assert store.bests() == [result.best]
 
 
