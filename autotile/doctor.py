@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import importlib.metadata
 import os
 import platform
@@ -29,10 +28,10 @@ class Finding:
 
 
 def can_work(findings: Sequence[Finding]) -> bool:
-    """Whether a search could run and keep its results: on a GPU (nvcc) or on the emulator (a C++ compiler)."""
+    """Whether a search could run and keep its results: on a GPU (nvcc or NVRTC) or the emulator (a C++ compiler)."""
     fine = {finding.name for finding in findings if finding.ok}
     needed = {"Python", "numpy", "optuna", "templates", "store"}
-    return needed <= fine and ("C++ compiler" in fine or {"nvcc", "cuda:0"} <= fine)
+    return needed <= fine and ("C++ compiler" in fine or ("cuda:0" in fine and bool({"nvcc", "NVRTC"} & fine)))
 
 
 def diagnose() -> list[Finding]:
@@ -175,11 +174,27 @@ def _nvcc() -> Iterator[Finding]:
 
 
 def _nvrtc() -> Iterator[Finding]:
-    name = ctypes.util.find_library("nvrtc")
-    if name:
-        yield Finding("NVRTC", True, name)
-    else:
-        yield Finding("NVRTC", None, "not found", "nothing to do: autotile compiles with nvcc")
+    from autotile.build import nvrtc
+    from autotile.types import Target
+
+    for arch in _archs_here() or ["sm_90"]:
+        try:
+            compiler = nvrtc.Nvrtc(Target("cuda", arch))
+        except AutotileError as error:
+            named = "AUTOTILE_NVRTC" in os.environ  # then it was asked for
+            yield Finding("NVRTC", False if named else None, str(error), _GET_NVRTC)
+            return
+        compiler.close()
+    if compiler.headers is None:
+        fix = (
+            "install the CUDA toolkit or `pip install nvidia-cuda-runtime`: kernels with 16-bit types need its headers"
+        )
+        yield Finding("NVRTC", None, f"{compiler.version} ({compiler.path})", fix)
+        return
+    yield Finding("NVRTC", True, f"{compiler.version} ({compiler.path}, {compiler.headers})")
+
+
+_GET_NVRTC = "nothing to do where nvcc works; else `pip install nvidia-cuda-nvrtc`, or set AUTOTILE_NVRTC"
 
 
 def _host_compiler() -> Iterator[Finding]:

@@ -1,170 +1,156 @@
-"""nvcc processes against NVRTC in worker processes: which compiles more variants a second, cold?
+"""nvcc processes against NVRTC in warm worker processes: which compiles more variants a second, cold?
 
-    python benchmarks/compilers.py [--sources DIR] [--count 48] [--jobs N] [--out FOLDER]
+    python benchmarks/compilers.py [--sources DIR] [--count 200] [--jobs N] [--compilers nvcc,nvrtc] [--out FOLDER]
 
 The sources are `--count` configurations drawn from the matmul space; `--sources DIR` takes *.cu files instead.
-Both build the same texts to cubins with the same number of jobs; nothing is cached.
+Each compiler is the product's own Builder with a cache of its own that is empty. `nvrtc` starts at once, as a search
+that is its own first work; of `nvrtc, warm` the workers are ready before the clock runs, as when a search opens its
+device meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import glob
 import os
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from common import machine, save
 
+from autotile.build import Builder
 from autotile.build.builder import available_cpus
-from autotile.build.nvcc import find_nvcc, version_text
 from autotile.codegen import render
 from autotile.devices.info import DeviceInfo
 from autotile.devices.select import open_device
+from autotile.errors import CompileError, ToolchainMissing
 from autotile.kernels import load_kernel
 from autotile.space import build_space
+from autotile.types import Binary, Source, Target
+
+WARM_S = 3.0
+"""How long the workers may take to get ready before a warm run."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One compiler's run over all sources; times are wall clock."""
+    """One compiler's run over all sources, from before its builder is made. Times are wall clock.
+
+    `first_s` is the time until the first binary is there; `median_s` is of one compile, in its thread. `cpu_s` is what
+    the compilers' processes took of all CPUs, their start included: it does not depend on who else uses them.
+    """
 
     compiler: str
+    warm: bool
     sources: int
     failed: int
     jobs: int
     total_s: float
     median_s: float
     first_s: float
+    cpu_s: float
 
     @property
     def per_second(self) -> float:
         return self.sources / self.total_s
 
 
-def sources_from(folder: Path, count: int) -> list[str]:
-    """Texts of the variants."""
-    texts = [path.read_text() for path in sorted(folder.glob("*.cu"))]
+def sources_from(folder: Path, count: int) -> list[Source]:
+    """Variants from files that are named for their entry: `ENTRY.cu` or `ENTRY-anything.cu`."""
+    files = sorted(folder.glob("*.cu"))
+    texts = [(path.stem.partition("-")[0], path.read_text(encoding="utf-8")) for path in files]
+    chosen = (texts[number % len(texts)] for number in range(count)) if texts else ()
     # Repeats of few files are made different, so that nothing can be remembered from one to the next.
-    return [f"// {number}\n{texts[number % len(texts)]}" for number in range(count)] if texts else []
+    return [Source(entry, entry, f"// {number}\n{text}") for number, (entry, text) in enumerate(chosen)]
 
 
-def drawn_sources(count: int, device: DeviceInfo) -> list[str]:
-    """Texts of configurations drawn from the space of a large float32 matmul."""
+def drawn_sources(count: int, device: DeviceInfo) -> list[Source]:
+    """Configurations drawn from the space of a large float32 matmul."""
     kernel = load_kernel("matmul")
     problem = kernel.problem(dict.fromkeys(kernel.dimensions, 4096))
     space = build_space(kernel, problem, device)
     rows = np.random.default_rng(0).choice(len(space), count, replace=False)
-    return [render(kernel, problem, space.configuration(int(row))).text for row in rows]
+    return [render(kernel, problem, space.configuration(int(row))) for row in rows]
 
 
-def gencode(arch: str) -> str:
-    return arch + "a" if arch == "sm_90" else arch
+def race(compiler: str, target: Target, sources: list[Source], jobs: int, warm: bool) -> tuple[Result, list[Binary]]:
+    """Raises ToolchainMissing."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        start, cpu_before_s = time.perf_counter(), cpu_of_children_s()
+        with Builder(target, Path(home), jobs, compiler=compiler) as builder:
+            builder.warm_up()
+            if warm:
+                time.sleep(WARM_S)
+                start = time.perf_counter()
+            futures = [builder.submit(source) for source in sources]
+            first_s, binaries, failed = 0.0, [], 0
+            for future in as_completed(futures):
+                try:
+                    binaries.append(future.result())
+                except CompileError:
+                    failed += 1
+                first_s = first_s or time.perf_counter() - start
+            total_s = time.perf_counter() - start
+            name = builder.compiler + (", warm" if warm else "")
+    cpu_s = cpu_of_children_s() - cpu_before_s  # of those that have ended, as all have by now
+    median_s = statistics.median(binary.build_s for binary in binaries) if binaries else 0.0
+    return Result(name, warm, len(sources), failed, jobs, total_s, median_s, first_s, cpu_s), binaries
 
 
-def with_nvcc(nvcc: str, arch: str, text: str) -> tuple[float, bool]:
-    """Seconds of one compile, and whether it succeeded."""
-    start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "kernel.cu").write_text(text)
-        command = [
-            nvcc,
-            "-std=c++17",
-            "-cubin",
-            f"-arch={gencode(arch)}",
-            "-Xptxas",
-            "-v",
-            "-o",
-            "k.cubin",
-            "kernel.cu",
-        ]
-        done = subprocess.run(
-            command, cwd=folder, env={**os.environ, "TMPDIR": folder}, capture_output=True, check=False
-        )
-        return time.perf_counter() - start, done.returncode == 0
+def cpu_of_children_s() -> float:
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
-_library: ctypes.CDLL | None = None
+def measured(args: argparse.Namespace, target: Target, sources: list[Source]) -> list[dict[str, Any]]:
+    """A row a run; `kernels` counts the different digests: the fewer, the more twins are told."""
+    rows = []
+    for name in args.compilers.split(","):
+        for warm in (False, True) if name == "nvrtc" else (False,):
+            try:
+                result, binaries = race(name, target, sources, args.jobs, warm)
+            except ToolchainMissing as error:
+                print(error, file=sys.stderr)
+                break
+            kernels = len({binary.digest for binary in binaries})
+            rows.append({**asdict(result), "per_second": result.per_second, "kernels": kernels})
+            show(rows[-1])
+    return rows
 
 
-def with_nvrtc(path: str, include: str, arch: str, text: str) -> tuple[float, bool]:
-    """Seconds of one compile in this process, and whether it succeeded."""
-    global _library
-    start = time.perf_counter()
-    if _library is None:
-        _library = ctypes.CDLL(path)
-    program = ctypes.c_void_p()
-    _library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None)
-    options = [f"-arch={gencode(arch)}", "-std=c++17", f"-I{include}", f"-I{include}/cccl"]
-    array = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
-    status = _library.nvrtcCompileProgram(program, len(options), array)
-    size = ctypes.c_size_t()
-    if status == 0:
-        _library.nvrtcGetCUBINSize(program, ctypes.byref(size))
-        cubin = ctypes.create_string_buffer(size.value)
-        status = _library.nvrtcGetCUBIN(program, cubin)
-    _library.nvrtcDestroyProgram(ctypes.byref(program))
-    return time.perf_counter() - start, status == 0 and size.value > 0
-
-
-def find_nvrtc() -> str | None:
-    """libnvrtc of pip's package, of PyTorch's dependencies or of the toolkit."""
-    places = [f"{entry}/nvidia/*/lib/libnvrtc.so.*" for entry in sys.path]
-    places += ["/usr/local/cuda/lib64/libnvrtc.so.*", "/usr/local/cuda/targets/*/lib/libnvrtc.so.*"]
-    return next((found for place in places for found in sorted(glob.glob(place))), None)
-
-
-def race(
-    name: str, compile_one: Callable[[str], tuple[float, bool]], pool: Executor, texts: list[str], jobs: int
-) -> Result:
-    start = time.perf_counter()
-    done = list(pool.map(compile_one, texts))
-    total_s = time.perf_counter() - start
-    times = sorted(seconds for seconds, _ in done)
-    failed = sum(not ok for _, ok in done)
-    return Result(name, len(texts), failed, jobs, total_s, times[len(times) // 2], done[0][0])
+def show(row: dict[str, Any], write: Callable[[str], None] = print) -> None:
+    write(
+        f"{row['compiler']:40} {row['sources']:4} sources ({row['failed']} failed, {row['kernels']} kernels), "
+        f"{row['jobs']} jobs: {row['total_s']:.2f} s, first {row['first_s']:.3f} s, median {row['median_s']:.3f} s, "
+        f"{row['per_second']:.1f} a second, {row['cpu_s'] / row['sources']:.3f} CPU s a source"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sources", type=Path)
-    parser.add_argument("--count", type=int, default=48)
+    parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=available_cpus())
+    parser.add_argument("--compilers", default="nvcc,nvrtc")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     info = open_device("auto").info
-    texts = sources_from(args.sources, args.count) if args.sources else drawn_sources(args.count, info)
-    nvcc = find_nvcc()
-    results = []
-    with ThreadPoolExecutor(args.jobs) as pool:
-        results.append(race(version_text(nvcc), partial(with_nvcc, str(nvcc), info.arch), pool, texts, args.jobs))
-    library = find_nvrtc()
-    if library is None:
-        print("libnvrtc was not found: pip install nvidia-cuda-nvrtc", file=sys.stderr)
-    else:
-        beside = nvcc.resolve().parents[1]
-        toolkit = beside if (beside / "include").is_dir() else Path("/usr/local/cuda")
-        compile_one = partial(with_nvrtc, library, str(toolkit / "include"), info.arch)
-        with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
-            results.append(race(f"NVRTC ({Path(library).name})", compile_one, pool, texts, args.jobs))
-    titles = ("sources", "failed", "jobs", "total s", "median s", "first s", "a second")
-    print(f"{'compiler':26}" + "".join(f"{title:>10}" for title in titles))
-    for r in results:
-        counts = "".join(f"{count:10}" for count in (r.sources, r.failed, r.jobs))
-        rates = "".join(f"{number:10.3f}" for number in (r.total_s, r.median_s, r.first_s, r.per_second))
-        print(f"{r.compiler:26}{counts}{rates}")
-    rows = [{**asdict(r), "per_second": r.per_second} for r in results]
-    print("wrote", save("compilers", info, machine(info, version_text(nvcc)) | {"results": rows}, args.out))
+    target = Target("cuda", info.arch)
+    sources = sources_from(args.sources, args.count) if args.sources else drawn_sources(args.count, info)
+    if not sources:
+        raise SystemExit(f"no *.cu files in {args.sources}")
+    rows = measured(args, target, sources)
+    if not rows:
+        raise SystemExit(1)
+    named = rows[0]["compiler"]
+    print("wrote", save("compilers", info, machine(info, named) | {"results": rows}, args.out))
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ class FakeStage:
     ) -> None:
         return None
 
-    def check(self, program: FakeBinary, launch: Launch) -> Check:
+    def check(self, program: FakeBinary, launch: Launch, fillings: int = 2) -> Check:
         if self._size != SIZE:
             self._device.proofs.append(program.values)
             return self._device.on_check(program.values, self._size) or Check(0.0, 0)

@@ -58,6 +58,20 @@ def test_a_bug_in_a_check_is_a_finding(monkeypatch: pytest.MonkeyPatch):
     assert "boom" in found("NVRTC").detail
 
 
+def test_nvrtc_is_shown_with_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AUTOTILE_NVRTC", str(tmp_path / "gone.so"))
+    line = found("NVRTC")
+    assert line.ok is False
+    assert "gone.so: not there" in line.detail
+    assert "nvidia-cuda-nvrtc" in line.fix
+
+
+@pytest.mark.parametrize("compilers", [(), ("nvcc",), ("NVRTC",)])
+def test_a_gpu_needs_one_of_its_compilers(compilers: tuple[str, ...]):
+    names = ("Python", "numpy", "optuna", "templates", "store", "cuda:0", *compilers)
+    assert doctor.can_work([doctor.Finding(name, True, "fine") for name in names]) is bool(compilers)
+
+
 def test_compilers_that_hang_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "hangs"
     path.write_text("#!/bin/sh\nsleep 3600\n")

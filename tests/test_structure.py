@@ -18,7 +18,7 @@ LAYERS = [
     {"types", "errors", "assets", "dtypes", "suggest"},
     {"devices", "kernels", "spec"},
     {"store", "space"},
-    {"build", "codegen"},
+    {"build", "codegen", "sampler"},
     {"measure"},
     {"tuner"},
     {"report", "runtime", "doctor"},
@@ -29,7 +29,7 @@ RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 
 HOMES = {
     "pycuda": {"devices/cuda/driver.py"},
-    "optuna": {"tuner/strategy.py"},
+    "optuna": {"sampler/feasible.py", "sampler/nearest.py", "sampler/rows.py", "sampler/strategy.py"},
     "jinja2": {"codegen/render.py"},
     "yaml": {"spec/yaml_reader.py", "devices/gpus.py"},
     "platformdirs": {"assets.py"},

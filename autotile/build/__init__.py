@@ -1,4 +1,4 @@
-"""From CUDA text to machine code: nvcc for GPUs, the host's C++ compiler for the emulator, one cache for both."""
+"""From CUDA text to machine code: nvcc or NVRTC for GPUs, a C++ compiler for the emulator, one cache for all."""
 
 from autotile.build.builder import Builder, compiler_at_hand, find_built, flags_at_hand
 from autotile.build.cache import BuildCacheWarning

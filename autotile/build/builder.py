@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from autotile.assets import home_dir
-from autotile.build import nvcc
+from autotile.build import choice
 from autotile.build.cache import BinaryCache, Meta, cache_key
-from autotile.build.nvcc import set_in_environment
+from autotile.build.compiler import Compiler, set_in_environment
 from autotile.build.process import CLOSE_S, ProcessPool
 from autotile.errors import ToolchainMissing
 from autotile.types import Binary, Source, Target
@@ -23,35 +21,15 @@ COMPILE_TIMEOUT_S = 120.0
 """Longest that one variant may compile, unless the search says otherwise; what takes longer is one failed variant."""
 
 
-class Compiler(Protocol):
-    """One toolchain for one target. `version` and `flags` are part of a binary's key."""
-
-    @property
-    def binary_name(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def flags(self) -> str: ...
-
-    @property
-    def users_flags(self) -> str:
-        """Those of `flags` that the user sets in the environment, as `NAME=value`; "" for none."""
-
-    def compile(
-        self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float
-    ) -> tuple[Path, nvcc.Usage]: ...
-
-
 class Builder:
     """Turns sources into binaries for one target.
 
     Each task of the pool waits for one compiler process: `jobs` threads are a pool of `jobs` processes (default: the
     CPUs that this process may use). Use as a context manager, or `close()`: compilers that still run are killed.
-    A variant may compile for `timeout_s` seconds.
+    A variant may compile for `timeout_s` seconds. `compiler` is `nvcc`, `nvrtc`, or `auto`: what AUTOTILE_COMPILER
+    says, else the first of choice.PREFERENCE that can be used; it is for GPUs, and means nothing for other targets.
 
-    Raises ToolchainMissing when made without a compiler for the target.
+    Raises ToolchainMissing when made without a compiler for the target, ArgumentValueError for a name that is none.
     """
 
     def __init__(
@@ -61,20 +39,25 @@ class Builder:
         jobs: int | None = None,
         *,
         timeout_s: float = COMPILE_TIMEOUT_S,
+        compiler: str = choice.AUTO,
     ) -> None:
         self.target = target
         self.jobs = jobs or available_cpus()
         self._timeout_s = timeout_s
         self._cache = BinaryCache(home or home_dir())
-        self._compiler, self._digest = _compiler_for(target, self._cache.root)
+        self._compiler = _compiler_for(target, self._cache.root, compiler)
         self._processes = ProcessPool()
         self._pool = ThreadPoolExecutor(self.jobs, thread_name_prefix="autotile-build")
         self._pending: dict[str, Future[Binary]] = {}
         self._lock = threading.Lock()
 
+    def warm_up(self) -> None:
+        """Starts what the compilers need to start, so that it goes on beside other work. Waits for nothing."""
+        self._compiler.warm_up(self.jobs)
+
     @property
     def compiler(self) -> str:
-        """Name and version of the compiler, such as `nvcc 13.0.88`: part of a result's identity."""
+        """Name and version of the compiler, such as `nvcc 13.0.88` or `NVRTC 13.0.88`: part of a result's identity."""
         return self._compiler.version
 
     @property
@@ -100,20 +83,20 @@ class Builder:
         if cached is not None:
             return cached
         started = time.perf_counter()
-        with self._cache.workdir() as folder:
-            output, usage = self._compiler.compile(source, Path(folder), self._processes, self._timeout_s)
-            path, meta = self._cache.publish(
-                self._key(source),
-                output,
-                digest=self._digest(output),
-                entry=source.entry,
-                compiler=self.compiler,
-                arch=self.target.arch,
-                registers=usage.registers,
-                spill_bytes=usage.spill_bytes,
-                static_shared_bytes=usage.static_shared_bytes,
-                build_s=time.perf_counter() - started,
-            )
+        built = self._compiler.compile(source, self._cache.workdir, self._processes, self._timeout_s)
+        path, meta = self._cache.publish(
+            self._key(source),
+            built.name,
+            built.data,
+            digest=built.digest,
+            entry=source.entry,
+            compiler=self.compiler,
+            arch=self.target.arch,
+            registers=built.usage.registers,
+            spill_bytes=built.usage.spill_bytes,
+            static_shared_bytes=built.usage.static_shared_bytes,
+            build_s=time.perf_counter() - started,
+        )
         return _binary(self.target, path, meta, cached=False)
 
     def submit(self, source: Source) -> Future[Binary]:
@@ -132,6 +115,7 @@ class Builder:
         """Cancels what waits and kills what runs. Does not wait for work that a kill does not end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._processes.close()
+        self._compiler.close()
         with self._lock:
             running = [future for future in self._pending.values() if not future.done()]
         wait(running, timeout=CLOSE_S / 2)
@@ -152,12 +136,21 @@ class Builder:
         return cache_key(source.text, source.entry, self._compiler.flags, self._compiler.version, self.target.arch)
 
 
+def open_builder(target: Target, jobs: int | None = None, timeout_s: float = COMPILE_TIMEOUT_S) -> Builder:
+    """The builder for a target; one that builds nothing for a replay's. Raises ToolchainMissing (see Builder)."""
+    if target.kind == "replay":
+        from autotile.build.replayed import ReplayBuilder  # it is a Builder itself
+
+        return ReplayBuilder(target)
+    return Builder(target, jobs=jobs, timeout_s=timeout_s)
+
+
 def compiler_at_hand(target: Target) -> str | None:
-    """The compiler that would build for a target, if that can be known without starting nvcc; else None."""
+    """The compiler that would build for a target, if that can be known without starting one for GPUs; else None."""
     if target.kind != "host":
         return None
     try:
-        return _compiler_for(target, home_dir())[0].version
+        return _compiler_for(target, home_dir()).version
     except ToolchainMissing:
         return None
 
@@ -165,20 +158,20 @@ def compiler_at_hand(target: Target) -> str | None:
 def flags_at_hand(target: Target) -> str:
     """The user's own flags (see Builder.flags) that a build for a target would take now. Starts nothing."""
     if target.kind == "cuda":
-        return set_in_environment(nvcc.ENVIRONMENT_FLAGS)
+        return choice.users_flags()
     from autotile.build import host  # the emulator's toolchain is needed for its own target only
 
     return set_in_environment(host.ENVIRONMENT_FLAGS)
 
 
 def find_built(source: Source, target: Target, compiler: str, home: Path | None = None) -> Binary | None:
-    """What `compiler` (such as `nvcc 13.0.88`) built of a source for a GPU, from the cache alone.
+    """What `compiler` (such as `nvcc 13.0.88` or `NVRTC 13.0.88`) built of a source for a GPU, from the cache alone.
 
     No compiler is looked for or started: a machine without one can run what it was given. None for host targets.
     """
     if target.kind != "cuda":
         return None
-    key = cache_key(source.text, source.entry, nvcc.flags_of(target), compiler, target.arch)
+    key = cache_key(source.text, source.entry, choice.flags_of(target, compiler), compiler, target.arch)
     found = BinaryCache(home or home_dir()).find(key)
     return None if found is None else _binary(target, *found, cached=True)
 
@@ -198,13 +191,15 @@ def _binary(target: Target, path: Path, meta: Meta, *, cached: bool) -> Binary:
     )
 
 
-def _compiler_for(target: Target, cache_dir: Path) -> tuple[Compiler, Callable[[Path], str]]:
+def _compiler_for(target: Target, cache_dir: Path, compiler: str = choice.AUTO) -> Compiler:
     if target.kind == "cuda":
-        return nvcc.Nvcc(target), nvcc.code_digest
+        return choice.cuda_compiler(target, compiler)
     if target.kind == "host":
         from autotile.build import host  # the emulator's toolchain is needed for its own target only
 
-        return host.HostCompiler(target, cache_dir), host.code_digest
+        return host.HostCompiler(target, cache_dir)
+    if target.kind == "replay":
+        raise ToolchainMissing("a replay builds and runs nothing; use cuda:N or emulator")
     raise ToolchainMissing(f"no compiler is known for the target {target.kind!r} ({target.arch})")
 
 

@@ -79,7 +79,7 @@ class BinaryCache:
         return self._root / key[:2] / key
 
     def workdir(self) -> tempfile.TemporaryDirectory[str]:
-        """A fresh folder on the cache's own file system, so that publishing is a rename."""
+        """A fresh folder for a compiler's files, on the file system of the cache; removed at the end of its `with`."""
         try:
             return self._workdir()
         except OSError as error:
@@ -103,15 +103,14 @@ class BinaryCache:
             return None
         return folder / meta.file, meta
 
-    def publish(self, key: str, binary: Path, **facts: Any) -> tuple[Path, Meta]:
-        """Moves a built file into the cache. Where another process was first, its entry is kept and returned."""
-        data = binary.read_bytes()
-        meta = Meta(file=binary.name, length=len(data), sha256=hashlib.sha256(data).hexdigest(), **facts)
+    def publish(self, key: str, name: str, data: bytes, **facts: Any) -> tuple[Path, Meta]:
+        """Puts a built file into the cache. Where another process was first, its entry is kept and returned."""
+        meta = Meta(file=name, length=len(data), sha256=hashlib.sha256(data).hexdigest(), **facts)
         try:
-            return self._rename_into_place(key, binary.name, data, meta)
+            return self._rename_into_place(key, name, data, meta)
         except OSError as error:
             self._fall_back(error)
-            return self._rename_into_place(key, binary.name, data, meta)
+            return self._rename_into_place(key, name, data, meta)
 
     def _rename_into_place(self, key: str, name: str, data: bytes, meta: Meta) -> tuple[Path, Meta]:
         folder = self.folder(key)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotile.build import process
-from autotile.build.nvcc import Usage, set_in_environment
+from autotile.build.compiler import Built, OneProcessEach, Usage, Workdirs, set_in_environment
 from autotile.build.process import CompileTimeout, ProcessPool
 from autotile.devices.emulator import toolchain as emulator
 from autotile.devices.emulator.compiler import HostToolchain, Runner, find_host_compiler
@@ -43,10 +43,8 @@ def _runner(processes: ProcessPool, workdir: Path | None = None) -> Runner:
     return run
 
 
-class HostCompiler:
+class HostCompiler(OneProcessEach):
     """Compiles sources for this machine's CPU. Raises ToolchainMissing when made without a usable C++ compiler."""
-
-    binary_name = BINARY_NAME
 
     def __init__(self, target: Target, cache_dir: Path) -> None:
         self.target = target
@@ -67,8 +65,12 @@ class HostCompiler:
     def users_flags(self) -> str:
         return set_in_environment(ENVIRONMENT_FLAGS)
 
-    def compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> tuple[Path, Usage]:
-        """Builds in `workdir`. Raises CompileError, UnsupportedByEmulator or ToolchainMissing."""
+    def compile(self, source: Source, workdirs: Workdirs, processes: ProcessPool, timeout_s: float) -> Built:
+        """Raises CompileError, UnsupportedByEmulator or ToolchainMissing."""
+        with workdirs() as folder:
+            return self._compile(source, Path(folder), processes, timeout_s)
+
+    def _compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> Built:
         output = workdir / BINARY_NAME
         try:
             built = emulator.compile_host(
@@ -84,7 +86,8 @@ class HostCompiler:
             if isinstance(error.__cause__, TimeoutError):
                 raise CompileTimeout(str(error.__cause__)) from None
             raise
-        return output, Usage(static_shared_bytes=built.static_shared_bytes)
+        data = output.read_bytes()
+        return Built(BINARY_NAME, data, hashlib.sha256(data).hexdigest(), Usage(None, None, built.static_shared_bytes))
 
 
 def short_version(path: str, version_text: str) -> str:
@@ -92,8 +95,3 @@ def short_version(path: str, version_text: str) -> str:
     clang = re.search(r"clang version (\d+(?:\.\d+)*)", version_text)
     numbers = [clang[1]] if clang else re.findall(r"(?<![\w.-])\d+(?:\.\d+)+", version_text)
     return f"{Path(path).name} {numbers[-1] if numbers else version_text}"
-
-
-def code_digest(path: Path) -> str:
-    """SHA-256 of the library."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

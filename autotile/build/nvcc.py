@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
-import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotile.build import process
+from autotile.build.compiler import Built, OneProcessEach, Workdirs, set_in_environment
+from autotile.build.cubin import code_digest
 from autotile.build.process import CompileTimeout, Finished, ProcessPool
-from autotile.devices.info import STATIC_SHARED_LIMIT_BYTES
+from autotile.build.ptxas import arch_number, check_static_shared, first_error, parse_usage
 from autotile.errors import CompileError, ToolchainMissing
 from autotile.types import Source, Target, digest
 
 FLAGS = ("-std=c++17", "-cubin", "-Xptxas", "-v")
 SOURCE_NAME = "kernel.cu"
 BINARY_NAME = "kernel.cubin"
-
-ARCH_SPECIFIC = frozenset({"sm_90"})
-"""Archs that are built with their own feature set (`sm_90a`: wgmma, setmaxnreg), closed to plain `sm_90`."""
 
 USUAL_PLACE = Path("/usr/local/cuda/bin")
 
@@ -40,15 +36,6 @@ _MACHINE_FAULT = re.compile(r"No space left on device|Disk quota exceeded|Read-o
 _SOURCE_FAULT = re.compile(r"\bkernel\.cu[(:]|_kernel\.ptx, line|^ptxas error", re.MULTILINE)
 """Words that name a place in the source, or are ptxas's about it: then nothing else needs to be asked."""
 _EMPTY_KERNEL = Source("empty", "empty", 'extern "C" __global__ void empty() {}\n')
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What ptxas reports of one kernel, a thread: registers, and bytes spilled (stores and loads together)."""
-
-    registers: int | None = None
-    spill_bytes: int | None = None
-    static_shared_bytes: int | None = None
 
 
 def candidates() -> Iterator[tuple[str, Path]]:
@@ -146,9 +133,7 @@ def check_arch(nvcc: Path, arch: str) -> None:
 
 def arch_flags(target: Target) -> tuple[str, ...]:
     """The option that asks for machine code of exactly this arch."""
-    number = target.arch.removeprefix("sm_")
-    if target.arch in ARCH_SPECIFIC:
-        number += "a"
+    number = arch_number(target)
     return (f"-gencode=arch=compute_{number},code=sm_{number}",)
 
 
@@ -157,15 +142,8 @@ def flags_of(target: Target) -> str:
     return " ".join([*FLAGS, *arch_flags(target), set_in_environment(ENVIRONMENT_FLAGS)]).rstrip()
 
 
-def set_in_environment(names: Sequence[str]) -> str:
-    """Those of the variables that are set and not empty, as a shell would take them: `NAME=value NAME='two words'`."""
-    return " ".join(f"{name}={shlex.quote(os.environ[name])}" for name in names if os.environ.get(name))
-
-
-class Nvcc:
+class Nvcc(OneProcessEach):
     """Compiles sources for one target. Raises ToolchainMissing when made without a usable nvcc."""
-
-    binary_name = BINARY_NAME
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -185,9 +163,12 @@ class Nvcc:
         """Run in the folder that holds the source: relative names keep paths out of the machine code."""
         return [str(self.path), *FLAGS, *arch_flags(self.target), "-o", BINARY_NAME, SOURCE_NAME]
 
-    def compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> tuple[Path, Usage]:
-        """Builds in `workdir`. Raises CompileError for the source's faults, ToolchainMissing for the machine's."""
+    def compile(self, source: Source, workdirs: Workdirs, processes: ProcessPool, timeout_s: float) -> Built:
+        """Raises CompileError for the source's faults, ToolchainMissing for the machine's."""
+        with workdirs() as folder:
+            return self._compile(source, Path(folder), processes, timeout_s)
 
+    def _compile(self, source: Source, workdir: Path, processes: ProcessPool, timeout_s: float) -> Built:
         def run(source: Source, folder: Path) -> Finished:
             (folder / SOURCE_NAME).write_text(source.text, encoding="utf-8")
             # nvcc puts its own files under TMPDIR, and fails without a word where that is not there.
@@ -207,12 +188,9 @@ class Nvcc:
         if not _has_built(done, workdir):
             raise self._failure(source, done, fault_of_machine)
         usage = parse_usage(done.text, source.entry)
-        if (usage.static_shared_bytes or 0) > STATIC_SHARED_LIMIT_BYTES:  # ptxas lets it pass for sm_90a
-            raise CompileError(
-                f"{source.kernel} ({source.entry}) uses too much shared data: {usage.static_shared_bytes} bytes "
-                f"static, {STATIC_SHARED_LIMIT_BYTES} at most; more must be dynamic (extern __shared__)"
-            )
-        return workdir / BINARY_NAME, usage
+        check_static_shared(source, usage)
+        data = (workdir / BINARY_NAME).read_bytes()
+        return Built(BINARY_NAME, data, code_digest(data), usage)
 
     def _failure(
         self, source: Source, done: Finished, fault_of_machine: Callable[[], str | None]
@@ -255,46 +233,3 @@ def _has_built(done: Finished, folder: Path) -> bool:
 def _silence(done: Finished) -> str:
     made = "no message" if done.status else "no cubin"
     return f"nvcc ended with status {done.status} and {made}"
-
-
-def first_error(text: str) -> str:
-    """The first line that tells what is wrong: a front end's or ptxas's error, else the first line of any text."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for line in lines:
-        if re.search(r"\b(error|fatal)\b", line) and not line.startswith("ptxas info"):
-            # Names of nvcc's temporary files differ from run to run; equal faults should read the same.
-            return re.sub(r"\S*tmpxft_\S+?_kernel(?=\.)", "kernel", line)
-    return next((line for line in lines if not line.startswith("ptxas info")), "")
-
-
-def parse_usage(text: str, entry: str) -> Usage:
-    """Reads `ptxas -v`: the numbers of the entry, not of other kernels or of functions that it calls."""
-    registers: int | None = None
-    spilled: int | None = None
-    shared: int | None = None
-    kernel = function = ""
-    for line in text.splitlines():
-        if match := re.search(r"Compiling entry function '([^']+)'", line):
-            kernel = function = match[1]
-        elif match := re.search(r"Function properties for '?([^\s']+)", line):
-            function = match[1]
-        elif kernel != entry:
-            continue
-        elif function == entry and (match := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)):
-            spilled = int(match[1]) + int(match[2])
-        elif match := re.search(r"Used (\d+) registers", line):
-            registers = int(match[1])
-            memory = re.search(r"(\d+)(?:\+(\d+))? bytes smem", line)
-            shared = sum(int(part) for part in memory.groups() if part) if memory else 0
-    return Usage(registers, spilled, shared)
-
-
-def code_digest(path: Path) -> str:
-    """SHA-256 of a cubin in which equal code gives equal bytes.
-
-    Names of file-local symbols carry 8 hex digits that nvcc derives from the source's text; they are blanked, so that
-    a changed comment does not look like another kernel.
-    """
-    marker = SOURCE_NAME.replace(".", "_").encode()
-    pattern = rb"_[0-9a-f]{8}(?=_%d_%s)" % (len(marker), marker)
-    return hashlib.sha256(re.sub(pattern, b"_00000000", path.read_bytes())).hexdigest()

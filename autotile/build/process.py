@@ -45,6 +45,13 @@ class CompileTimeout(CompileError):
 
     outcome = "compile_timeout"
 
+    @classmethod
+    def after(cls, compiler: str, timeout_s: float) -> CompileTimeout:
+        return cls(
+            f"{compiler} was stopped after {timeout_s:g} s, the longest that a variant may compile. "
+            "Unroll less, or allow more with search.compile_limit"
+        )
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -117,10 +124,7 @@ class ProcessPool:
         try:
             said = self._communicate(process, time.monotonic() + timeout_s)
         except subprocess.TimeoutExpired:
-            raise CompileTimeout(
-                f"{Path(command[0]).name} was stopped after {timeout_s:g} s, the longest that a variant may compile. "
-                "Unroll less, or allow more with search.compile_limit"
-            ) from None
+            raise CompileTimeout.after(Path(command[0]).name, timeout_s) from None
         finally:
             # After a normal end too: while anything is left of a group its number is nobody else's, even if the
             # compiler itself was reaped, and where nothing is left the number was freed this very moment.

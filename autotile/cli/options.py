@@ -25,7 +25,7 @@ def device_option(function: F) -> F:
         default="auto",
         envvar="AUTOTILE_DEVICE",
         show_default=True,
-        help="auto, cuda:N, emulator, or emulator:GPU (say emulator:a100).",
+        help="auto, cuda:N, emulator, emulator:GPU (say emulator:a100), or replay:FILE of recorded times.",
     )(function)
 
 

@@ -52,7 +52,7 @@ class Progress:
     ) -> None:
         self._kernel, self._best_ms = kernel, float("inf")
         title = f"{kernel.name} {problem.label}"
-        counted = f"{len(space)} feasible configurations of {space.total}"
+        counted = f"{space.feasible} feasible configurations of {space.total}"
         self.note(f"{title} on {device.name}: {counted}; {known} on record, up to {goal} to try")
         if self._bars is not None:
             self._task = self._bars.add_task(title, total=goal, completed=min(known, goal), best="")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 @device_option
 @click.option("--trials", type=click.IntRange(min=1), help="Distinct configurations to try.")
 @click.option("--time", "time_", metavar="T", help="Stop after this long: 90s, 10m, 1.5h.")
-@click.option("--sampler", metavar="S", help="model, tpe, random or grid.")
+@click.option("--effort", metavar="E", help="quick, normal or full: how many trials, and when to give up before.")
+@click.option("--sampler", metavar="S", help="model, random, grid, or one of Optuna's: tpe, gp, cmaes, nsgaii, …")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the sampler.")
 @click.option("--set", "sets", multiple=True, metavar="K=V", help="Override parameters.NAME or search.NAME.")
 @click.option("--fresh", is_flag=True, help="Measure anew what is on record.")
@@ -40,6 +41,7 @@ def search(
     device: str,
     trials: int | None,
     time_: str | None,
+    effort: str | None,
     sampler: str | None,
     seed: int | None,
     sets: tuple[str, ...],
@@ -51,20 +53,25 @@ def search(
 ) -> int:
     """Search CONFIG (a file, or a shipped config such as `matmul`) and save the best.
 
-    Resumes by default: what is on record is not measured again.
+    Resumes by default: what is on record is not measured again. A CONFIG of recorded times (a Kernel Tuner cache file,
+    a T4 file, or autotile's own records) is replayed: nothing is run or saved.
     """
-    from autotile.devices.select import open_device
-    from autotile.spec import load_specs
+    from autotile.cli.replay import replay_lines
+    from autotile.devices.replay.device import ReplayDevice
+    from autotile.tuner.replayed import specs_and_device
 
     check_json_path(json_path)
-    flags = {"trials": trials, "time": time_, "sampler": sampler, "seed": seed}
+    flags = {"trials": trials, "time": time_, "effort": effort, "sampler": sampler, "seed": seed}
     overrides = [*sets, *(f"search.{key}={value}" for key, value in flags.items() if value is not None)]
-    specs = load_specs(config, overrides, templates)
-    opened = open_device(device, note)
+    specs, opened = specs_and_device(config, device, overrides, templates, note)
     if dry_run:
         return _dry_run(specs, opened, json_path)
     results = _run(specs, opened, fresh, jobs)
     for result in results:
+        if isinstance(opened, ReplayDevice):
+            for line in replay_lines(result, opened):
+                (note if json_path == "-" else to_stdout)(line)
+            continue
         _summary(result, device, templates, to_stderr=json_path == "-")
     if json_path:
         from autotile.report.documents import search_document
@@ -79,11 +86,12 @@ def search(
 
 def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -> list[SearchResult]:
     from autotile.cli.progress import Progress
-    from autotile.store import open_store
+    from autotile.store import MemoryStore, open_store
     from autotile.tuner import search_all
 
     with Progress() as progress:
-        return search_all(specs, device, open_store(progress.note), jobs, fresh, progress)
+        store = MemoryStore() if device.target.kind == "replay" else open_store(progress.note)
+        return search_all(specs, device, store, jobs, fresh, progress)
 
 
 def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_stderr: bool) -> None:
@@ -133,12 +141,12 @@ def _why_nothing(result: SearchResult, templates: Sequence[Path]) -> str:
 
 def _dry_run(specs: Sequence[Spec], device: Device, json_path: str | None) -> int:
     from autotile.report.documents import space_document
-    from autotile.space import build_space
+    from autotile.tuner.plan import space_of
 
     documents: list[dict[str, Any]] = []
     for spec in specs:
         for problem in spec.problems:
-            space = build_space(spec.kernel, problem, device.info, spec.parameters, spec.rules)
+            space = space_of(spec, problem, device, spec.parameters)
             documents.append(space_document(spec.kernel, problem, device.info, space))
             for line in _dry_lines(spec, problem, device, space):
                 (note if json_path == "-" else to_stdout)(line)
@@ -153,7 +161,9 @@ def _dry_lines(spec: Spec, problem: Problem, device: Device, space: Space) -> It
     from autotile.space import violations
 
     yield f"{spec.kernel.name} {problem.label} on {device.info.name}"
-    yield f"  {len(space)} of {space.total} configurations are feasible"
+    yield f"  {space.feasible} of {space.total} configurations are feasible"
+    if space.sampled:
+        yield f"  more than can be held: a search chooses from a uniform sample of {len(space)} of them"
     for rejection in space.rejections:
         where = f" ({rejection.where})" if rejection.where else ""
         yield f"  {rejection.count:>10} rejected by `{rejection.rule}`{where}: {rejection.example}"

@@ -37,13 +37,15 @@ def phases_line(result: SearchResult) -> str:
     p = result.phases
     return (
         f"{p.total_s:.1f} s: asking {p.ask_s:.1f}, checking {p.check_s:.1f}, timing {p.measure_s:.1f}, "
-        f"finals and proof {p.finals_s:.1f}; compilers ran {p.build_s:.1f} s beside them"
+        f"loading {p.other_s:.1f}, waiting for compilers {p.idle_s:.1f}, finals and proof {p.finals_s:.1f}; "
+        f"compilers ran {p.build_s:.1f} s beside them"
     )
 
 
 STOPPED = {
     "trials": "the number of trials is reached",
     "time": "the time is up",
+    "gain": "no gain is expected any more (search.effort says when)",
     "exhausted": "the space is exhausted: every feasible configuration has been tried",
     "points": "every point has been tried",
     "device_lost": "nothing more can be measured on this device; run again to go on",

@@ -9,7 +9,7 @@ import click
 from autotile.cli.options import note, say, templates_option
 from autotile.errors import EXIT_FAILED, EXIT_OK, NotTuned
 
-FORMATS = ("json", "csv", "markdown", "cuda")
+FORMATS = ("json", "csv", "markdown", "cuda", "t4")
 
 
 @click.command()
@@ -18,19 +18,24 @@ FORMATS = ("json", "csv", "markdown", "cuda")
 @click.option(
     "--format", "-f", "format_", type=click.Choice(FORMATS), default="json", show_default=True, help="What to write."
 )
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="File, or folder for cuda. Default: stdout.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="File, or folder for cuda and t4. Default: stdout."
+)
 @templates_option
 def export(
     device: str | None, kernel: str | None, format_: str, output: Path | None, templates: tuple[Path, ...]
 ) -> int:
-    """Write the best of each problem, per GPU."""
+    """Write the best of each problem, per GPU; with --format t4 every trial on record."""
     from autotile.assets import home_dir
     from autotile.kernels import load_kernel
     from autotile.report import export as export_records
     from autotile.store import Store
 
+    store = Store()
     records = [
-        record for record in Store().bests(kernel) if device is None or device.lower() in record.identity.device.lower()
+        record
+        for record in (store.records(kernel) if format_ == "t4" else store.bests(kernel))
+        if device is None or device.lower() in record.identity.device.lower()
     ]
     if not records:
         raise NotTuned(
@@ -51,7 +56,7 @@ def export(
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @templates_option
 def import_(path: Path, templates: tuple[Path, ...]) -> int:
-    """Take in results that `autotile export --format json` wrote.
+    """Take in results that `autotile export` wrote, as json or t4.
 
     Nothing in PATH is executed or compiled; a result is taken only if its configuration renders from the local
     templates to the very source that was measured.

@@ -69,12 +69,14 @@ class Check:
 
     `max_error` is the largest |output − reference| over its bound (1.0 and below is right; for exact outputs 0 or
     infinity), `wrong` the number of elements beyond it, `detail` a sentence about the first of them, or what the
-    device found wrong with the run itself (a race, an access out of bounds), with the source's line.
+    device found wrong with the run itself (a race, an access out of bounds), with the source's line. `launch_ms` is
+    what its last launch took, warm caches and lazy loading included; 0 where that is not known.
     """
 
     max_error: float
     wrong: int
     detail: str = ""
+    launch_ms: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -90,8 +92,10 @@ class Stage(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def check(self, program: Any, launch: Launch) -> Check:
-        """Poisons the outputs, launches once, compares with the reference.
+    def check(self, program: Any, launch: Launch, fillings: int = 2) -> Check:
+        """Poisons the outputs, launches once, compares with the reference; and again with another filling.
+
+        One filling does where `check_timed` follows, whose launches find the other.
 
         Raises LaunchError when the launch is refused or the kernel faults.
         """

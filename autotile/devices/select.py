@@ -1,4 +1,4 @@
-"""Which device a name means: `auto`, `cuda:N`, `emulator` or `emulator:GPU`."""
+"""Which device a name means: `auto`, `cuda:N`, `emulator`, `emulator:GPU` or `replay:FILE`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotile.devices.base import Device
 from autotile.errors import DeviceNotFound, UsageError
 from autotile.suggest import did_you_mean
 
-KINDS = ("auto", "cuda", "emulator")
+KINDS = ("auto", "cuda", "emulator", "replay")
 
 
 def open_device(name: str = "auto", note: Callable[[str], None] = lambda message: None) -> Device:
@@ -20,8 +20,17 @@ def open_device(name: str = "auto", note: Callable[[str], None] = lambda message
     kind, _, which = name.partition(":")
     if kind not in KINDS or (kind == "auto" and which):
         raise UsageError(
-            f"unknown device {name!r}{did_you_mean(kind, KINDS)}; use auto, cuda:N, emulator or emulator:GPU"
+            f"unknown device {name!r}{did_you_mean(kind, KINDS)}; "
+            "use auto, cuda:N, emulator, emulator:GPU or replay:FILE"
         )
+    if kind == "replay":
+        from autotile.devices.replay.device import open_replay
+
+        if not which:
+            raise UsageError(
+                f"device {name!r}: after `replay:` comes a file of recorded times, such as replay:gemm.json.gz"
+            )
+        return open_replay(which)
     if kind == "emulator":
         from autotile.devices.emulator.device import DEFAULT_GPU, EmulatorDevice
 

@@ -15,15 +15,16 @@ import numpy as np
 
 Operation = Callable[[Any, Any], Any]
 
-_INT64 = np.iinfo(np.int64)
+_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def number(value: Any) -> Any:
     """A Python number, or a column of 64-bit integers or floats. Raises TypeError for text."""
     if isinstance(value, np.ndarray) and value.ndim:
-        if value.dtype.kind == "f":
+        kind = value.dtype.kind
+        if kind == "f":
             return value
-        if value.dtype.kind not in "biu":
+        if kind not in "biu":
             raise TypeError("text is no number")
         return value.astype(np.int64, copy=False)
     plain = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
@@ -43,7 +44,9 @@ def _is_column(value: Any) -> bool:
 def _range(value: Any) -> tuple[int, int] | None:
     """The least and the greatest of an integer or a column of them; None for fractions and for an empty column."""
     if _is_column(value):
-        return (int(value.min()), int(value.max())) if value.dtype.kind == "i" and value.size else None
+        if value.dtype.kind != "i" or not value.size:
+            return None
+        return int(value.min()), int(value.max())
     return (value, value) if isinstance(value, int) else None
 
 
@@ -58,9 +61,10 @@ def _exact(operation: Operation) -> Operation:
         if ranges[0] is not None and ranges[1] is not None:
             # each operation is monotone in either operand, so its extremes lie where theirs do
             corners = [operation(a, b) for a in ranges[0] for b in ranges[1]]
-            if min(corners) < _INT64.min or max(corners) > _INT64.max:
-                exact = operation(np.asarray(left, object), np.asarray(right, object))
-                return exact.astype(np.int64)  # an OverflowError, unless the extremes lie in different rows
+            if min(corners) >= _LEAST and max(corners) <= _MOST:
+                return operation(left, right)
+            exact = operation(np.asarray(left, object), np.asarray(right, object))
+            return exact.astype(np.int64)  # an OverflowError, unless the extremes lie in different rows
         with np.errstate(over="ignore", invalid="ignore"):
             return operation(left, right)
 
@@ -76,6 +80,8 @@ def _guarded(operation: Operation) -> Operation:
             return operation(left, right) if right != 0 else 0
         none = np.equal(right, 0)
         with np.errstate(over="ignore", invalid="ignore"):
+            if not none.any() and (_is_column(right) or abs(right) <= _MOST):
+                return operation(left, right)
             return np.where(none, 0, operation(left, np.where(none, 1, right)))
 
     return apply

@@ -119,7 +119,8 @@ class Kernel:
         )
 
     @cached_property
-    def _geometry(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+    def geometry(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+        """The sides of the grid, in blocks, and of a block, in threads."""
         where = f"kernel {self.name}, launch"
         return (
             tuple(Expression(text, f"{where} grid") for text in self.launch.grid),
@@ -238,7 +239,7 @@ class Kernel:
     def launch_of(self, problem: Problem, configuration: Mapping[str, Value]) -> Launch:
         """Geometry and dynamic shared memory. Raises ExpressionError where a side is no whole number."""
         scope = self.scope(problem, configuration)
-        grid, block = ([side.whole(scope) for side in sides] for sides in self._geometry)
+        grid, block = ([side.whole(scope) for side in sides] for sides in self.geometry)
         pad = [1, 1]
         gx, gy, gz = [*grid, *pad][:3]
         bx, by, bz = [*block, *pad][:3]

@@ -11,10 +11,12 @@ from types import TracebackType
 from typing import Protocol
 
 from autotile.devices.base import Device
+from autotile.devices.replay.device import ReplayDevice
 from autotile.kernels import Kernel
 from autotile.measure.limits import Limits, Watch, unwatched
 from autotile.measure.scratch import forget_workloads
 from autotile.measure.session import Contestant, Session, Trial, open_session
+from autotile.measure.timing import TimingPlan
 from autotile.measure.variant import Proof, Variant, require_still
 from autotile.measure.workload import make_workload
 from autotile.types import Binary, Measurement, Problem
@@ -30,6 +32,15 @@ class Bench(Protocol):
     @property
     def lost(self) -> str | None:
         """Why nothing more can run here; None while all is well."""
+        ...
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether `trial` may be called from a thread while this one goes on; `abandon` then ends it."""
+        ...
+
+    def abandon(self) -> None:
+        """Breaks off the trial that another thread is waiting for, which fails; nothing where there is none."""
         ...
 
     def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
@@ -71,8 +82,16 @@ class Bench(Protocol):
 class LocalBench:
     """Runs variants in this process. A kernel that hangs or faults takes the process, or its device, with it."""
 
-    def __init__(self, device: Device, watch: Watch = unwatched, scratch: Path | None = None) -> None:
-        self.device, self._watch, self._scratch = device, watch, scratch
+    overlaps = False
+
+    def __init__(
+        self,
+        device: Device,
+        watch: Watch = unwatched,
+        scratch: Path | None = None,
+        plan: TimingPlan | None = None,
+    ) -> None:
+        self.device, self._watch, self._scratch, self._plan = device, watch, scratch, plan
         self._open: Session | None = None
 
     @property
@@ -82,7 +101,7 @@ class LocalBench:
     def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
         self.end()
         self._watch("making the problem's data", 0)
-        session = open_session(self.device, kernel, problem, comparer, self._watch, self._scratch)
+        session = open_session(self.device, kernel, problem, comparer, self._watch, self._scratch, self._plan)
         self._open = session.__enter__()
 
     @property
@@ -114,6 +133,9 @@ class LocalBench:
             worst = max(worst, require_still(checks, variant.kernel, where))
         return worst
 
+    def abandon(self) -> None:
+        return None
+
     def end(self) -> None:
         if self._open is not None:
             session, self._open = self._open, None
@@ -132,10 +154,14 @@ class LocalBench:
         self.close()
 
 
-def open_bench(device: Device, limits: Limits) -> Bench:
-    """A bench in a process of its own, or in this one for a device that cannot be opened elsewhere."""
+def open_bench(device: Device, limits: Limits, plan: TimingPlan | None = None) -> Bench:
+    """A bench in a process of its own, or in this one for a device that cannot be opened elsewhere; a replay's."""
+    if isinstance(device, ReplayDevice):
+        from autotile.measure.replayed import ReplayBench
+
+        return ReplayBench(device)
     if device.reopen is None or os.name == "nt":  # a connection is not passed on like that on Windows
-        return LocalBench(device)
+        return LocalBench(device, plan=plan)
     from autotile.measure.remote import RemoteBench
 
-    return RemoteBench(device.reopen, limits, expected=device.info)
+    return RemoteBench(device.reopen, limits, expected=device.info, plan=plan)

@@ -36,6 +36,7 @@ from autotile.errors import Crashed, EnvironmentalError, TimedOut, VariantError
 from autotile.kernels import Kernel
 from autotile.measure.limits import BEGIN_LIMIT_S, Limits
 from autotile.measure.session import Contestant, Trial
+from autotile.measure.timing import TimingPlan
 from autotile.measure.variant import Proof, Variant
 from autotile.measure.worker import CLOSE
 from autotile.types import Binary, Measurement, Problem
@@ -72,9 +73,10 @@ class RemoteBench:
         command: Sequence[str] = (),
         close_s: float = CLOSE_S,
         expected: DeviceInfo | None = None,
+        plan: TimingPlan | None = None,
     ) -> None:
         self.lost: str | None = None
-        self._close_s, self._expected = close_s, expected
+        self._close_s, self._expected, self._plan = close_s, expected, plan
         self._opener, self._limits, self._command = opener, limits, tuple(command)
         sweep(Path(tempfile.gettempdir()), SCRATCH)
         self._scratch = Path(tempfile.mkdtemp(prefix=prefix(SCRATCH)))
@@ -83,6 +85,13 @@ class RemoteBench:
         self._lost_starts = 0
         self._process: _Process | None = None
         self._started()
+
+    overlaps = True
+
+    def abandon(self) -> None:
+        process = self._process
+        if process is not None and process.busy:
+            process.interrupt()
 
     def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
         """Raises EnvironmentalError when no measuring process can be made ready (see `lost`)."""
@@ -150,7 +159,7 @@ class RemoteBench:
             try:
                 with self._dropping():
                     if not process.opened:
-                        self._require_expected(process.ask("open", (self._opener,), math.inf, BEGIN_LIMIT_S))
+                        self._require_expected(process.ask("open", (self._opener, self._plan), math.inf, BEGIN_LIMIT_S))
                         process.opened = True
                     if self._problem is not None:
                         process.ask("begin", self._problem, math.inf, BEGIN_LIMIT_S)
@@ -266,11 +275,15 @@ class _Process:
             raise error from _Elsewhere(message[2])
         return message[1]
 
-    def kill(self) -> None:
-        """Ends the process and all that it started, now."""
+    def interrupt(self) -> None:
+        """Ends the process and all that it started, now. Who waits for its answer hears that it has died."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Ends the process, and lets go of it."""
+        self.interrupt()
         self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)  # a device may take its time to let go of a kernel that was running

@@ -13,6 +13,7 @@ from autotile.devices.base import Device
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.kernels import Kernel
 from autotile.measure.limits import Watch, unwatched
+from autotile.measure.timing import TimingPlan
 from autotile.measure.variant import Variant
 from autotile.types import Binary, Measurement, Problem
 
@@ -78,11 +79,12 @@ def open_session(
     comparer: Binary | None = None,
     watch: Watch = unwatched,
     scratch: Path | None = None,
+    plan: TimingPlan | None = None,
 ) -> Session:
     """The session for a device that measures, or for the emulator, which estimates.
 
     `comparer` is the built `device.comparer`; `scratch` a folder in which the problem's data are kept, so that a
-    session that is opened again has them at once.
+    session that is opened again has them at once; `plan` how many launches a variant is timed for.
     """
     if isinstance(device, EmulatorDevice):
         from autotile.measure.estimated import EstimatedSession
@@ -90,4 +92,4 @@ def open_session(
         return EstimatedSession(device, kernel, problem, watch)
     from autotile.measure.timed import TimedSession
 
-    return TimedSession(device, kernel, problem, comparer, watch, scratch)
+    return TimedSession(device, kernel, problem, comparer, watch, scratch, plan)

@@ -65,11 +65,11 @@ class TimedSession:
         program = self._device.load(binary)
         begun = time.perf_counter()
         self._watch("checking", self._check_launches)
-        check = self._stage.check(program, variant.launch)
+        check = self._stage.check(program, variant.launch, fillings=1)
         checked = time.perf_counter()
         require_right(check)
-        measurement, notes = self._calm(lambda: measure(partial(self._times, program, variant), self._plan,
-                                                        self._floor_ms, best_ms))  # fmt: skip
+        times = partial(self._times, program, variant)
+        measurement, notes = self._calm(lambda: measure(times, self._plan, self._floor_ms, best_ms, check.launch_ms))
         self._watch("checking what was timed", 3 * self._check_launches)
         require_right(self._stage.check_timed(), "in the timed launches: ")
         return Trial(measurement, check.max_error, checked - begun, time.perf_counter() - checked, notes)

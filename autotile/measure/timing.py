@@ -30,30 +30,48 @@ Times = Callable[[int], tuple[float, ...]]
 class TimingPlan:
     """How many launches a variant is worth.
 
-    One launch warms up. After `first_runs` more, a variant whose best is `give_up_ratio` times the best known median
-    is clearly slower and is left alone. The others run until `max_runs` or until `budget_ms` of launches is spent.
+    One launch warms up, unless the check's own launch shows a variant that takes `hopeless_ratio` times the best known
+    median: that one is timed once. After `first_runs`, a variant whose best is `give_up_ratio` times the best
+    median is clearly slower and is left alone. The others run until `max_runs` or until `budget_ms` of launches is
+    spent, but `least_runs` times at least.
     """
 
     first_runs: int = 3
-    max_runs: int = 15
+    max_runs: int = 9
+    least_runs: int = 3
     budget_ms: float = 60.0
-    give_up_ratio: float = 1.5
+    give_up_ratio: float = 1.1
+    hopeless_ratio: float = 2.0
+
+    @classmethod
+    def exactly(cls, runs: int) -> TimingPlan:
+        """So many launches for every variant, however slow it is."""
+        return cls(runs, runs, runs, give_up_ratio=math.inf, hopeless_ratio=math.inf)
 
 
-def measure(times: Times, plan: TimingPlan, floor_ms: float, best_ms: float = math.inf) -> Measurement:
-    """Warm-up, a first look, then enough runs for a median.
+LOOK_MS = 1.0
+"""A first launch also pays for what is loaded lazily: less than so much more than another says nothing."""
+
+
+def measure(
+    times: Times, plan: TimingPlan, floor_ms: float, best_ms: float = math.inf, look_ms: float = 0.0
+) -> Measurement:
+    """Warm-up, a first look, then enough runs for a median. `look_ms`: what a launch before took, 0 if not known.
 
     Raises ImplausibleTime when the times stay below the physical floor, or are no times, on a second try.
     """
+    hopeless = look_ms > max(plan.hopeless_ratio * best_ms, best_ms + LOOK_MS)
     for attempt in range(2):
-        times(1)  # the first launch pays for lazy loading
-        sample = list(times(plan.first_runs))
+        if not hopeless:
+            times(1)  # the first launch pays for lazy loading
+        sample = list(times(1 if hopeless else plan.first_runs))
         if attempt == 0 and not _plausible(sample, floor_ms):
             continue
         _require_plausible(sample, floor_ms)
-        if min(sample) > plan.give_up_ratio * best_ms:
+        if hopeless or min(sample) > plan.give_up_ratio * best_ms:
             return summarise(sample, stopped_early=True)
-        rest = min(plan.max_runs, int(plan.budget_ms / statistics.median(sample))) - len(sample)
+        most = min(plan.max_runs, int(plan.budget_ms / statistics.median(sample)))
+        rest = max(most, plan.least_runs) - len(sample)
         if rest > 0:
             sample += times(rest)
         if attempt == 0 and not _plausible(sample, floor_ms):

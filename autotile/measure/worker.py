@@ -22,6 +22,7 @@ from typing import Any
 from autotile.devices.base import Device
 from autotile.devices.info import DeviceInfo
 from autotile.measure.bench import LocalBench
+from autotile.measure.timing import TimingPlan
 
 CLOSE = "close"
 """The request after which the process ends as any program does, its device's own clean-up included."""
@@ -70,9 +71,9 @@ class _Worker:
         assert self._bench is not None, "the device was not opened"
         return getattr(self._bench, name)(*arguments)
 
-    def _opened(self, opener: Callable[[], Device]) -> DeviceInfo:
+    def _opened(self, opener: Callable[[], Device], plan: TimingPlan | None) -> DeviceInfo:
         device = opener()
-        self._bench = LocalBench(device, lambda step, launches: self._send("step", step, launches), self._scratch)
+        self._bench = LocalBench(device, lambda step, launches: self._send("step", step, launches), self._scratch, plan)
         return device.info
 
     def _receive(self) -> None:

@@ -44,12 +44,16 @@ def problem_object(problem: Problem) -> dict[str, Any]:
 
 
 def space_document(kernel: Kernel, problem: Problem, device: DeviceInfo, space: Space) -> dict[str, Any]:
-    """A space's exact counts: all, feasible, and what each rule rejects that none before it did."""
+    """A space's exact counts: all, feasible, and what each rule rejects that none before it did.
+
+    `held` is what a search chooses from: all that is feasible, or a uniform sample where that is too much to hold.
+    """
     return {
         "kernel": kernel.name,
         "problem": problem_object(problem),
         "device": device.name,
         "total": space.total,
-        "feasible": len(space),
+        "feasible": space.feasible,
+        "held": len(space),
         "rejections": [asdict(rejection) for rejection in space.rejections],
     }

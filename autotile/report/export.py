@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotile.errors import StoreError, UsageError
 from autotile.kernels import Kernel
-from autotile.report.formats import csv_, cuda, json_, markdown
+from autotile.report.formats import csv_, cuda, json_, markdown, t4
 from autotile.report.formats.common import ExportWarning, Kernels
 from autotile.suggest import did_you_mean
 from autotile.types import Record
@@ -20,7 +20,7 @@ _TEXTS: dict[str, Callable[[Sequence[Record], Kernels], str]] = {
     "csv": lambda records, kernels: csv_.table(records),
     "markdown": markdown.page,
 }
-FORMATS = (*_TEXTS, "cuda")
+FORMATS = (*_TEXTS, "cuda", "t4")
 
 
 def export(
@@ -29,7 +29,8 @@ def export(
     path: Path | None,
     kernels: Callable[[str], Kernel],
 ) -> str | list[Path]:
-    """The text of the records, or, where a path is given, the files written: one, or a folder of them for `cuda`.
+    """The text of the records, or, where a path is given, the files written: one, or a folder of them for `cuda` and
+    `t4` (for which the records are all trials; see formats/t4.py).
 
     Raises UsageError for an unknown format, for `cuda` without a path, and for a file where a folder is needed or the
     other way round; StoreError where the disk refuses; NotTuned when `cuda` has nothing to write.
@@ -42,6 +43,8 @@ def export(
             if path is None or (path.exists() and not path.is_dir()):
                 raise UsageError(f"format cuda writes a folder, and {path or 'no path'} is none: name a folder")
             return cuda.write_folder(records, path, once)
+        if format == "t4":
+            return t4.write(records, path)
         text = _TEXTS[format](records, once)
         if path is None:
             return text

@@ -1,4 +1,4 @@
-"""Takes in what `export --format json` wrote, elsewhere perhaps, and by anybody.
+"""Takes in what `export --format json` or `t4` wrote, elsewhere perhaps, and by anybody.
 
 Nothing of the file is executed, compiled or used as a path. A record is taken only if this installation's own
 templates turn its configuration into the very source that was measured.
@@ -20,6 +20,7 @@ from autotile.kernels import Kernel
 from autotile.kernels.expressions import Expression
 from autotile.measure import physical_floor_ms
 from autotile.report.formats.common import Kernels
+from autotile.report.import_t4 import is_t4, t4_entries, trial_of
 from autotile.store import RecordStore, Unreadable, best_of
 from autotile.store.names import is_safe
 from autotile.store.serial import from_object, other_schema, parse
@@ -46,7 +47,7 @@ class ImportSummary:
 
 
 def import_results(path: Path, store: RecordStore, kernels: Callable[[str], Kernel]) -> ImportSummary:
-    """Adds the records of an exported JSON file to the store, each checked, each with the identity it came with.
+    """Adds the records of an exported JSON or T4 file to the store, each checked, each with the identity it came with.
 
     Raises ImportRefused when the file cannot be read or not one of its records is acceptable; StoreError where the
     store cannot be written.
@@ -54,10 +55,13 @@ def import_results(path: Path, store: RecordStore, kernels: Callable[[str], Kern
     once = cache(kernels)
     accepted: list[Record] = []
     refused: list[tuple[str, str]] = []
-    for what, found in _entries(_document(path)):
+    document = _document(path)
+    trials = is_t4(document)
+    for what, found in t4_entries(document, path) if trials else _entries(document):
         try:
             record = from_object(found)
             _check(record, once)
+            record = trial_of(record, once) if trials else record
         except (AutotileError, ArithmeticError) as error:  # arithmetic on hostile numbers
             refused.append((_named(found, what), f"{error}"))
         else:
@@ -92,11 +96,14 @@ def _document(path: Path) -> dict[str, Any]:
         raise ImportRefused(f"{path}: cannot be read ({error.strerror or error})") from error
     except Unreadable as fault:
         raise ImportRefused(f"{path}: {fault}") from None
+    if is_t4(found):
+        assert isinstance(found, dict)
+        return found
     version = found.get("schema_version") if isinstance(found, dict) else None
     if type(version) is int and version != SCHEMA_VERSION:
         raise ImportRefused(f"{path}: {other_schema(version)}")
     if version is None or not isinstance(found.get("devices"), list):
-        raise ImportRefused(f"{path}: not a file that `autotile export --format json` wrote")
+        raise ImportRefused(f"{path}: not a file that `autotile export --format json` (or t4) wrote")
     assert isinstance(found, dict)
     return found
 
@@ -105,6 +112,8 @@ def _text_of(path: Path) -> bytes:
     """The whole file; never more than may be, though it be a device or a pipe that has no end."""
     with path.open("rb") as file:
         text = file.read(4096)
+        if text.startswith(b"\x1f\x8b"):
+            raise ImportRefused(f"{path}: gzipped; unpack it first. Another tuner's times: --device replay:{path}")
         if b"\0" in text:
             raise ImportRefused(f"{path}: not text; name a file that `autotile export --format json` wrote")
         text += file.read(LARGEST_FILE_BYTES + 1 - len(text))

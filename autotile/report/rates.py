@@ -17,4 +17,6 @@ def work_rates(kernel: Kernel, problem: Problem, time_ms: float) -> dict[str, fl
 def rate(kernel: Kernel, problem: Problem, time_ms: float) -> str:
     """`46.82 TFLOP/s` for kernels that compute, `4047 GB/s` (read and written) for those that move."""
     rates = work_rates(kernel, problem, time_ms)
+    if not any(rates.values()):  # a kernel made up from a recording does not know its work
+        return "of unknown work"
     return f"{rates['tflops']:.2f} TFLOP/s" if "tflops" in rates else f"{rates['gbs']:.0f} GB/s"

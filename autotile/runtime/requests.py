@@ -26,7 +26,7 @@ def require_device(device: Any) -> None:
 
     Asked before the devices that are open already: these would be the parent's.
     """
-    require(isinstance(device, str), "device", device, "auto, cuda:N, emulator or emulator:GPU")
+    require(isinstance(device, str), "device", device, "auto, cuda:N, emulator, emulator:GPU or replay:FILE")
     if not device.startswith("emulator"):
         check_not_forked()
 

@@ -6,13 +6,12 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotile.devices.select import open_device
 from autotile.kernels import Roots
 from autotile.runtime.notes import AutotileWarning
 from autotile.runtime.requests import require, require_count, require_device, require_templates, require_texts
-from autotile.spec import load_specs
 from autotile.store import open_store
 from autotile.tuner import Listener, SearchResult, search_all
+from autotile.tuner.replayed import specs_and_device
 
 
 def search(
@@ -21,6 +20,7 @@ def search(
     device: str = "auto",
     trials: int | None = None,
     time: str | float | None = None,
+    effort: str | None = None,
     sampler: str | None = None,
     seed: int | None = None,
     sets: Sequence[str] = (),
@@ -44,12 +44,11 @@ def search(
     require_count(trials, "trials")
     fits = listener is None or all(hasattr(listener, name) for name in ("started", "tried", "finals", "note"))
     require(fits, "listener", listener, "a Listener (see autotile.tuner)")
-    options = {"trials": trials, "time": time, "sampler": sampler, "seed": seed}
+    options = {"trials": trials, "time": time, "effort": effort, "sampler": sampler, "seed": seed}
     overrides = [*sets, *(f"search.{key}={value}" for key, value in options.items() if value is not None)]
-    specs = load_specs(config, overrides, templates)
 
     def note(message: str) -> None:
         warnings.warn(message, AutotileWarning, stacklevel=3)
 
-    opened = open_device(device, note)
+    specs, opened = specs_and_device(config, device, overrides, templates, note)
     return search_all(specs, opened, open_store(note), jobs, fresh, listener)

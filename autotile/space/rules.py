@@ -36,6 +36,9 @@ DEVICE_RULES = (
 )
 """What no configuration may exceed on any kernel; checked before the kernel's own rules."""
 
+MESSAGE_FIELD = re.compile(r"\{([^{}]+)\}")
+"""An expression in a message."""
+
 
 @dataclass(frozen=True)
 class BoundRule:
@@ -55,7 +58,7 @@ class BoundRule:
             value = Expression(match.group(1), self.rule.where).evaluate(scope)
             return str(value.item() if hasattr(value, "item") else value)
 
-        return re.sub(r"\{([^{}]+)\}", fill, self.rule.message)
+        return MESSAGE_FIELD.sub(fill, self.rule.message)
 
 
 def known_names(kernel: Kernel, problem: Problem, device: DeviceInfo) -> set[str]:

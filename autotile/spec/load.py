@@ -16,15 +16,16 @@ from autotile.errors import ConfigurationError, SpecError, UsageError
 from autotile.kernels import Kernel, Roots, Rule, load_kernel
 from autotile.kernels.declarations import check_value
 from autotile.kernels.expressions import Expression
-from autotile.spec.model import SAMPLERS, SearchOptions, Spec
+from autotile.spec.model import EFFORTS, SAMPLERS, SearchOptions, Spec
 from autotile.spec.yaml_reader import Node, read_documents, read_value
 from autotile.suggest import did_you_mean
 from autotile.types import Configuration, Problem, Value
 
 TOP_KEYS = ("kernel", "problems", "parameters", "rules", "points", "search")
 DURATION_KEYS = ("time", "compile_limit", "launch_limit", "trial_limit")
-SEARCH_KEYS = ("sampler", "trials", "seed", *DURATION_KEYS)
+SEARCH_KEYS = ("sampler", "trials", "seed", "effort", "runs", "storage", *DURATION_KEYS)
 DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?$")
+NAMED_KEYS: Mapping[str, Sequence[str]] = {"sampler": SAMPLERS, "effort": tuple(EFFORTS)}
 UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
 
 
@@ -90,12 +91,15 @@ def _override(document: Node, changes: Iterable[tuple[str, str, Any]]) -> Node:
 def _with_options(spec: Spec, changes: Iterable[tuple[str, str, Any]]) -> Spec:
     """The spec with AUTOTILE_* variables applied over the file, and `search.*` of the command line over both."""
     options = environment_options(spec.search)
+    asked = "AUTOTILE_TRIALS" in os.environ or any(change[:2] == ("search", "trials") for change in changes)
     for section, name, value in changes:
         if section == "search":
             if name not in SEARCH_KEYS:
                 guess = did_you_mean(name, SEARCH_KEYS)
                 raise UsageError(f"--set search.{name}: unknown key{guess}; known: {', '.join(SEARCH_KEYS)}")
             options = set_option(options, name, value)
+    if not asked:  # a number that was asked for is meant as it is
+        options = dataclasses.replace(options, trials=math.ceil(options.trials * EFFORTS[options.effort]))
     return dataclasses.replace(spec, search=options)
 
 
@@ -233,12 +237,20 @@ class _Reader:
 
 def set_option(options: SearchOptions, key: str, value: Any) -> SearchOptions:
     """One search option changed, checked. Raises ConfigurationError for a value that will not do."""
-    if key == "sampler":
-        if value not in SAMPLERS:
+    if key in NAMED_KEYS:
+        known = NAMED_KEYS[key]
+        if value not in known:
             raise ConfigurationError(
-                f"unknown sampler {value!r}{did_you_mean(str(value), SAMPLERS)}; known: {', '.join(SAMPLERS)}"
+                f"unknown {key} {value!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}"
             )
-        return dataclasses.replace(options, sampler=value)
+        named: dict[str, Any] = {key: value}
+        return dataclasses.replace(options, **named)
+    if key == "storage":
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"search.storage must be an address such as sqlite:///tuning.db, not {value!r}")
+        return dataclasses.replace(options, storage=value or None)
+    if key == "runs" and value is None:
+        return dataclasses.replace(options, runs=None)
     if key in DURATION_KEYS:
         try:
             seconds = None if value is None else parse_duration(value)
@@ -246,10 +258,11 @@ def set_option(options: SearchOptions, key: str, value: Any) -> SearchOptions:
             raise ConfigurationError(f"search.{key}: {error}") from None
         changed: dict[str, Any] = {f"{key}_s": seconds}
         return dataclasses.replace(options, **changed)
-    least = 1 if key == "trials" else 0
+    least = 0 if key == "seed" else 1
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**32:
         raise ConfigurationError(f"search.{key} must be an integer of at least {least} and below 2^32, not {value!r}")
-    return dataclasses.replace(options, trials=value) if key == "trials" else dataclasses.replace(options, seed=value)
+    counted: dict[str, Any] = {key: value}
+    return dataclasses.replace(options, **counted)
 
 
 def environment_options(options: SearchOptions) -> SearchOptions:

@@ -18,10 +18,21 @@ class Clock:
     measure_s: float = 0.0
     ask_s: float = 0.0
     finals_s: float = 0.0
+    other_s: float = 0.0
+    idle_s: float = 0.0
 
     @property
     def elapsed_s(self) -> float:
         return time.perf_counter() - self.begun
 
     def phases(self) -> Phases:
-        return Phases(self.elapsed_s, self.build_s, self.check_s, self.measure_s, self.ask_s, self.finals_s)
+        return Phases(
+            self.elapsed_s,
+            self.build_s,
+            self.check_s,
+            self.measure_s,
+            self.ask_s,
+            self.finals_s,
+            self.other_s,
+            self.idle_s,
+        )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from autotile.build import Builder
 from autotile.codegen import template_digest
 from autotile.devices.base import Device
+from autotile.devices.replay.device import ReplayDevice
 from autotile.errors import ConfigurationError
 from autotile.space import Space, build_space, violations
+from autotile.space.recorded import recorded_space
 from autotile.spec import Spec
 from autotile.store import RecordStore
+from autotile.tuner.warm import warm_rows
 from autotile.tuner.workshop import Workshop
 from autotile.types import SCHEMA_VERSION, Identity, Problem, Record
 
@@ -27,6 +30,10 @@ class Plan:
     space: Space
     points: Mapping[str, int]
     known: Mapping[int, Record]
+    built: Sequence[int] = ()
+    """Rows that were built before, as the cache of binaries should know: measured under another driver, or left aside."""
+    warm: Sequence[int] = ()
+    """Rows that were the best elsewhere (see warm.py)."""
 
     @property
     def goal(self) -> int:
@@ -36,18 +43,18 @@ class Plan:
 
     @property
     def first_rows(self) -> list[int]:
-        """What is tried before a sampler is asked: the points, or the kernel's default."""
+        """What is tried before a sampler is asked: the points, or the kernel's default and what was best elsewhere."""
         if self.points:
             return list(self.points.values())
         row = self.space.row_of(self.spec.kernel.configuration())
-        return [] if row is None else [row]
+        return list(dict.fromkeys([*([] if row is None else [row]), *self.warm]))
 
 
 def make_plan(spec: Spec, problem: Problem, workshop: Workshop) -> Plan:
     """Raises ConfigurationError when nothing is feasible, or a point is not."""
     device = workshop.device
     domains = _domains(spec)
-    space = build_space(spec.kernel, problem, device.info, domains, spec.rules)
+    space = space_of(spec, problem, device, domains)
     if not len(space):
         raise ConfigurationError(_why_nothing(spec, problem, device, domains, space))
     points: dict[str, int] = {}
@@ -55,19 +62,44 @@ def make_plan(spec: Spec, problem: Problem, workshop: Workshop) -> Plan:
         row = space.row_of(point)
         if row is None:
             broken = violations(spec.kernel, problem, device.info, point, spec.rules)
-            raise ConfigurationError(f"the point {name!r} is not feasible: {'; '.join(broken)}")
+            raise ConfigurationError(f"the point {name!r} is not feasible: {'; '.join(broken) or _why_missing(space)}")
         points[name] = row
     identity = identity_of(device, workshop.builder, template_digest(spec.kernel))
     plan = Plan(spec, problem, identity, space, points, {})
-    return plan if workshop.fresh else replace(plan, known=known_records(plan, workshop.store))
+    if not points:
+        plan = replace(plan, warm=warm_rows(space, problem, identity, workshop.store))
+    known = known_records(plan, workshop.store, any_driver=True)
+    built = [row for row, record in known.items() if record.binary_digest]
+    same = {} if workshop.fresh else {row: record for row, record in known.items() if record.identity == identity}
+    return replace(plan, known=same, built=built)
 
 
-def known_records(plan: Plan, store: RecordStore) -> dict[int, Record]:
-    """What is on record of the plan's problem under its identity, by row; the last of each."""
+def _why_missing(space: Space) -> str:
+    """Of a configuration that breaks no rule and has no row."""
+    return "not in the sample of a space that is too large to hold" if space.sampled else "not recorded"
+
+
+def space_of(spec: Spec, problem: Problem, device: Device, domains: Mapping[str, tuple[Any, ...]]) -> Space:
+    """What a search may try of these domains: all that is feasible; of a replay, what was recorded."""
+    if isinstance(device, ReplayDevice):
+        return recorded_space(device.recording, spec.kernel, problem, device.info, domains, spec.rules)
+    return build_space(spec.kernel, problem, device.info, domains, spec.rules)
+
+
+def known_records(plan: Plan, store: RecordStore, any_driver: bool = False) -> dict[int, Record]:
+    """What is on record of the plan's problem under its identity, by row; the last of each.
+
+    With `any_driver`, also what was built alike and measured under another driver, where there is nothing better.
+    """
     known: dict[int, Record] = {}
     for record in store.records(plan.problem.kernel, plan.problem, plan.identity.device):
+        same = record.identity == plan.identity
+        if not same and not (any_driver and replace(record.identity, driver=plan.identity.driver) == plan.identity):
+            continue
         row = plan.space.row_of(record.configuration)
-        if row is not None and record.identity == plan.identity and (not plan.points or row in plan.points.values()):
+        if row is None or (plan.points and row not in plan.points.values()):
+            continue
+        if same or row not in known or known[row].identity != plan.identity:
             known[row] = record
     return known
 
@@ -99,6 +131,6 @@ def _why_nothing(
         text += f"; {rejection.count} break `{rejection.rule}` ({rejection.where or 'of the kernel'})"
         text += "" if own else f": {rejection.example}"
     if own:
-        others = len(build_space(spec.kernel, problem, device.info, domains))
+        others = build_space(spec.kernel, problem, device.info, domains).feasible
         return f"{text}. Without the file's own rules {others} are feasible"
     return f"{text}. Widen a domain"

@@ -14,7 +14,12 @@ from autotile.types import Problem, Record
 
 @dataclass(frozen=True)
 class Phases:
-    """Where a search's time went, in seconds. Building overlaps the rest: `build_s` is the sum over its processes."""
+    """Where a search's time went, in seconds.
+
+    Building and asking overlap the rest: `build_s` is the sum over the compilers of this run. `other_s` is what the
+    device was taken for beside checks and timing (loading machine code, passing messages), `idle_s` what it waited for
+    a compiler.
+    """
 
     total_s: float
     build_s: float
@@ -22,6 +27,8 @@ class Phases:
     measure_s: float
     ask_s: float
     finals_s: float
+    other_s: float = 0.0
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +36,7 @@ class SearchResult:
     """The end of one problem's search.
 
     `records` holds all distinct trials, those found on record first; `new_trials` counts the ones of this run.
-    `stopped_by` is trials, time, exhausted, points, interrupted, edited, device_lost or toolchain_lost. `best` is
+    `stopped_by` is trials, time, gain, exhausted, points, interrupted, edited, device_lost or toolchain_lost. `best` is
     proven, and saved unless a faster one was saved before; None when nothing held. Of a search of points it is just the
     fastest of them: what is served as a problem's best comes from a search of the space.
     """

@@ -6,7 +6,6 @@ import math
 import time
 import warnings
 from collections import Counter
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -14,20 +13,18 @@ from typing import Any
 from autotile import __version__
 from autotile.codegen import template_digest
 from autotile.errors import EnvironmentalError, KernelError, ToolchainMissing, VariantError
-from autotile.measure import Variant, make_variant
+from autotile.measure import Trial, Variant, make_variant
+from autotile.sampler import Strategy, derived_columns
 from autotile.spec import Spec
 from autotile.store import StoreWarning
+from autotile.tuner.budget import Budget
 from autotile.tuner.clock import Clock
-from autotile.tuner.features import derived_columns
 from autotile.tuner.finals import FINALISTS, Crowned, Finalist, crown, distinct_best, of_trials
+from autotile.tuner.pipeline import Outcome, Pipeline
 from autotile.tuner.plan import known_records, make_plan
 from autotile.tuner.result import SearchResult
-from autotile.tuner.strategy import Strategy
 from autotile.tuner.workshop import Workshop
 from autotile.types import OK, Binary, Configuration, Problem, Record
-
-SPARE_BUILDS = 2
-"""Builds that wait beside those that run: each more is one more configuration chosen without knowing how it went."""
 
 TWIN = "same_binary_as"
 """The entry of a record's `extra` that names the configuration whose machine code, and so whose time, it shares."""
@@ -57,10 +54,19 @@ class ProblemSearch:
             spec.search.seed,
             self.plan.first_rows,
             goal=self.plan.goal,
-            derived=derived_columns(self.kernel, problem, self.space) if spec.search.sampler == "model" else None,
+            derived=derived_columns(self.kernel, problem, self.space, self.device.info)
+            if spec.search.sampler == "model"
+            else None,
+            built=self.plan.built,
+            jobs=self.builder.jobs,
+            costs=not self.device.info.estimated or self.device.info.kind == "replay",
+            storage=spec.search.storage,
+            title=None if spec.search.storage is None else self._title(),
         )
+        self.budget = Budget(spec.search, self.plan.goal)
         for row, record in self.records.items():
             self.strategy.replay(row, record)
+            self.budget.count(record)
 
     # ---- the trials ----------------------------------------------------------------------------------------------
 
@@ -86,12 +92,17 @@ class ProblemSearch:
             new_trials=self.new_trials,
             best=self._best() if self.points else best,
             stopped_by=stopped_by,
-            space_size=len(self.space),
+            space_size=self.space.feasible,
             space_total=self.space.total,
             outcomes=Counter(record.outcome for record in self.records.values()),
             phases=self.clock.phases(),
             named=named,
         )
+
+    def _title(self) -> str:
+        """The study's name in a storage: one a run, so that it holds just what this run knew and tried."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        return f"{self.kernel.name} {self.problem.label} on {self.device.info.name}, {now}"
 
     def _saved(self) -> Record | None:
         """The saved best of this problem, if it is of this identity; none after a run that was killed early."""
@@ -116,29 +127,26 @@ class ProblemSearch:
             return "exhausted"
         if len(self.records) >= self.plan.goal:
             return "trials"
-        limit_s = self.spec.search.time_s
-        return "time" if limit_s is not None and self.clock.elapsed_s >= limit_s else None
+        if self.budget.left_s(self.clock.elapsed_s) == 0:
+            return "time"
+        return None if self.points or self.budget.is_patient(self._expected_gain()) else "gain"
+
+    def _expected_gain(self) -> float | None:
+        """Asked for only where it decides: it is some work."""
+        return self.strategy.expected_gain if self.budget.tries_patience else None
 
     def _trials(self) -> str:
-        pending: dict[Future[Binary], tuple[Any, int, Variant]] = {}
+        pipeline: Pipeline[tuple[Any, int]] = Pipeline(
+            self.builder,
+            self.bench,
+            lambda variant, binary: self.bench.trial(variant, binary, self._best_ms()),
+            lambda variant, binary: (binary.digest, variant.launch) in self.timed,
+        )
+        interrupted = True
         try:
-            while True:
-                reason = self._stop_reason()
-                if reason == "time" or (reason and not pending):
-                    return reason
-                if self._edited():
-                    return "edited"
-                while (
-                    reason is None and len(pending) < self.builder.jobs + SPARE_BUILDS and not self.strategy.exhausted
-                ):
-                    if len(self.records) + len(pending) >= self.plan.goal:
-                        break
-                    self._start(pending)
-                done, _ = wait(pending, self._left_s(), return_when=FIRST_COMPLETED)
-                for future in [f for f in pending if f in done]:  # in the order of asking, so that seeds repeat
-                    self._finish(future, *pending.pop(future))
-                    if self.bench.lost:
-                        return "device_lost"
+            reason = self._until_the_end(pipeline)
+            interrupted = False
+            return reason
         except KernelError:
             if not self._edited():
                 raise
@@ -151,13 +159,26 @@ class ProblemSearch:
         except KeyboardInterrupt:
             return "interrupted"
         finally:
-            for future in pending:
-                future.cancel()
+            pipeline.close(abandon=interrupted)
+            self.clock.idle_s += pipeline.idle_s
 
-    def _left_s(self) -> float | None:
-        """Seconds until the time is up; None without a limit."""
-        limit_s = self.spec.search.time_s
-        return None if limit_s is None else max(0.0, limit_s - self.clock.elapsed_s)
+    def _until_the_end(self, pipeline: Pipeline[tuple[Any, int]]) -> str:
+        while True:
+            reason = self._stop_reason()
+            if reason is not None and (reason != "exhausted" or not len(pipeline)):
+                for outcome in pipeline.last():  # what is measured already is worth keeping
+                    self._finish(outcome)
+                return reason
+            if self._edited():
+                return "edited"
+            while pipeline.wants_more and not self.strategy.exhausted:
+                if len(self.records) + len(pipeline) >= self.plan.goal:
+                    break
+                self._start(pipeline)
+            for outcome in pipeline.next(self.budget.left_s(self.clock.elapsed_s)):
+                self._finish(outcome)
+                if self.bench.lost:
+                    return "device_lost"
 
     def _edited(self) -> bool:
         """Whether the kernel's folder is another one than when the search began: results would be filed wrongly."""
@@ -169,7 +190,7 @@ class ProblemSearch:
             self.listener.note(f"{self.kernel.folder} was edited during the search, which ends here: run it again")
         return edited
 
-    def _start(self, pending: dict[Future[Binary], tuple[Any, int, Variant]]) -> None:
+    def _start(self, pipeline: Pipeline[tuple[Any, int]]) -> None:
         begun = time.perf_counter()
         trial, row = self.strategy.ask()
         configuration = self.space.configuration(row)
@@ -179,45 +200,28 @@ class ProblemSearch:
         except VariantError as error:
             self._keep(trial, row, self._record(configuration, error.outcome, str(error)))
             return
-        pending[self.builder.submit(variant.source)] = (trial, row, variant)
+        pipeline.submit((trial, row), variant)
 
-    def _finish(self, future: Future[Binary], trial: Any, row: int, variant: Variant) -> None:
+    def _finish(self, outcome: Outcome[tuple[Any, int]]) -> None:
+        """Puts what came of a variant on record."""
+        (trial, row), variant, binary = outcome.key, outcome.variant, outcome.binary
         record = self._record(variant.configuration, OK, "", variant)
-        try:
-            binary = future.result()
-            self.clock.build_s += binary.build_s
-            record = replace(
-                record,
-                binary_digest=binary.digest,
-                registers=binary.registers,
-                spill_bytes=binary.spill_bytes,
-                static_shared_bytes=binary.static_shared_bytes,
-                build_s=binary.build_s,
-            )
+        if binary is not None:
+            self.clock.build_s += 0.0 if binary.cached else binary.build_s
+            record = _built(record, binary)
             self.built[row] = (variant, binary)
-            twin = self.timed.get((binary.digest, variant.launch))
-            record = self._measured(record, variant, binary) if twin is None else _as_twin(record, twin)
-        except VariantError as error:
-            record = replace(record, outcome=error.outcome, message=str(error))
+        if outcome.error is not None:
+            self.clock.check_s += outcome.wall_s
+            record = replace(record, outcome=outcome.error.outcome, message=str(outcome.error), check_s=outcome.wall_s)
+        elif outcome.trial is not None:
+            self.clock.check_s += outcome.trial.check_s
+            self.clock.measure_s += outcome.trial.measure_s
+            self.clock.other_s += max(0.0, outcome.wall_s - outcome.trial.check_s - outcome.trial.measure_s)
+            record = _measured(record, outcome.trial)
+        else:
+            assert binary is not None, "what is settled was built"
+            record = _as_twin(record, self.timed[(binary.digest, variant.launch)])
         self._keep(trial, row, record)
-
-    def _measured(self, record: Record, variant: Variant, binary: Binary) -> Record:
-        begun = time.perf_counter()
-        try:
-            outcome = self.bench.trial(variant, binary, self._best_ms())
-        except VariantError:
-            self.clock.check_s += time.perf_counter() - begun
-            raise
-        self.clock.check_s += outcome.check_s
-        self.clock.measure_s += outcome.measure_s
-        return replace(
-            record,
-            measurement=outcome.measurement,
-            max_error=outcome.max_error,
-            check_s=outcome.check_s,
-            measure_s=outcome.measure_s,
-            extra=(*record.extra, *outcome.notes),
-        )
 
     def _record(
         self, configuration: Configuration, outcome: str, message: str, variant: Variant | None = None
@@ -239,6 +243,7 @@ class ProblemSearch:
         self.store.append(record)
         self.records[row] = record
         self.new_trials += 1
+        self.budget.count(record)
         if record.ok and self.first is None and not _is_twin(record):
             self.first = record
         if record.ok and record.binary_digest:
@@ -320,6 +325,28 @@ class ProblemSearch:
             variant = make_variant(self.kernel, self.problem, record.configuration)
             self.built[row] = (variant, self.builder.build(variant.source))
         return Finalist(record, *self.built[row])
+
+
+def _built(record: Record, binary: Binary) -> Record:
+    return replace(
+        record,
+        binary_digest=binary.digest,
+        registers=binary.registers,
+        spill_bytes=binary.spill_bytes,
+        static_shared_bytes=binary.static_shared_bytes,
+        build_s=binary.build_s,
+    )
+
+
+def _measured(record: Record, trial: Trial) -> Record:
+    return replace(
+        record,
+        measurement=trial.measurement,
+        max_error=trial.max_error,
+        check_s=trial.check_s,
+        measure_s=trial.measure_s,
+        extra=(*record.extra, *trial.notes),
+    )
 
 
 def _as_twin(record: Record, twin: Record) -> Record:

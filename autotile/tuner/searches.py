@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotile.build import Builder
-from autotile.build.builder import COMPILE_TIMEOUT_S
+from autotile.build.builder import COMPILE_TIMEOUT_S, open_builder
 from autotile.devices.base import Device
+from autotile.devices.replay.device import ReplayDevice
 from autotile.errors import ConfigurationError, EnvironmentalError, ToolchainMissing
 from autotile.spec import Spec
-from autotile.store import RecordStore
+from autotile.store import MemoryStore, RecordStore
+from autotile.tuner.replayed import ReplayedSearch, what_is_replayed
 from autotile.tuner.result import Listener, SearchResult, Silent
 from autotile.tuner.run import ProblemSearch
 from autotile.tuner.workshop import open_workshop
@@ -30,10 +32,11 @@ def search(
     result then. Raises what is wrong with it where it is the only one.
     """
     results = []
+    kind = ReplayedSearch if isinstance(device, ReplayDevice) else ProblemSearch
     with open_workshop(spec.search, device, builder, store, listener or Silent(), fresh) as workshop:
         for problem in spec.problems:
             try:
-                results.append(ProblemSearch(spec, problem, workshop).run())
+                results.append(kind(spec, problem, workshop).run())
             except ToolchainMissing:
                 raise  # the others would fare no better
             except (ConfigurationError, EnvironmentalError) as error:
@@ -56,12 +59,18 @@ def search_all(
 ) -> list[SearchResult]:
     """Searches one spec after another, with compilers for the device (`jobs` at a time).
 
+    A replay has a store of its own, in memory: what others measured is never put on record here.
+
     Raises ToolchainMissing when there is none, EnvironmentalError when nothing can be run on the device.
     """
     results: list[SearchResult] = []
+    if isinstance(device, ReplayDevice):
+        store = MemoryStore()
+        (listener or Silent()).note(what_is_replayed(device))
     for spec in specs:
         limit_s = spec.search.compile_limit_s or COMPILE_TIMEOUT_S
-        with Builder(device.target, jobs=jobs, timeout_s=limit_s) as builder:
+        with open_builder(device.target, jobs, limit_s) as builder:
+            builder.warm_up()
             results += search(spec, device, builder, store, fresh, listener)
         if results and results[-1].cut_short:
             break

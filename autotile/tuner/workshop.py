@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotile.build import Builder
 from autotile.devices.base import Device
-from autotile.measure import Bench, Limits, Tracer, open_bench
+from autotile.measure import Bench, Limits, TimingPlan, Tracer, open_bench
 from autotile.measure.limits import TRIAL_LIMIT_S
 from autotile.spec import SearchOptions
 from autotile.store import RecordStore
@@ -48,7 +48,8 @@ def open_workshop(
 ) -> Iterator[Workshop]:
     """A workshop whose measuring process, if it has one, ends with the `with` block."""
     limits = Limits(options.launch_limit_s or device.launch_limit_s, options.trial_limit_s or TRIAL_LIMIT_S)
-    with open_bench(device, limits) as bench:
+    plan = None if options.runs is None else TimingPlan.exactly(options.runs)
+    with open_bench(device, limits, plan) as bench:
         if device.info.estimated or device.reopen is None:
             yield Workshop(device, builder, bench, store, listener, fresh)
             return

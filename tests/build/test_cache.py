@@ -27,11 +27,7 @@ KEY = "ab" + "0" * 62
 
 
 def publish(home: Path, data: bytes = b"machine code") -> Path:
-    cache = BinaryCache(home)
-    with cache.workdir() as folder:
-        built = Path(folder) / "kernel.cubin"
-        built.write_bytes(data)
-        return cache.publish(KEY, built, **FACTS)[0]
+    return BinaryCache(home).publish(KEY, "kernel.cubin", data, **FACTS)[0]
 
 
 def test_lies_where_it_is_documented(tmp_path):
@@ -87,9 +83,8 @@ def test_a_home_that_cannot_be_written_warns_once_and_works(tmp_path):
         cache = BinaryCache(home)
     for _ in range(2):  # without another warning, which would be an error here
         with cache.workdir() as folder:
-            built = Path(folder) / "kernel.cubin"
-            built.write_bytes(b"code")
-            cache.publish(KEY, built, **FACTS)
+            (Path(folder) / "kernel.ptx").write_bytes(b"code")
+        cache.publish(KEY, "kernel.cubin", b"code", **FACTS)
     assert cache.find(KEY) is not None
 
 

@@ -12,7 +12,7 @@ import warnings
 import pytest
 from processes import alive, gone, needs_proc, pids_in
 
-from autotile.build import guard
+from autotile.build import guard, nvrtc
 from autotile.build.process import ProcessPool
 
 pytestmark = needs_proc
@@ -26,11 +26,12 @@ time.sleep(3600)
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from autotile.build import Builder
+from autotile.build import Builder, nvrtc
 from autotile.types import Source, Target
 
-home, pids = map(Path, sys.argv[1:])
-with Builder(Target("cuda", "sm_90"), home, jobs=2) as builder:
+home, pids, nvrtc.WORKER = map(Path, sys.argv[1:4])
+with Builder(Target("cuda", "sm_90"), home, jobs=2, compiler=sys.argv[4]) as builder:
+    builder.warm_up()
     future = builder.submit(Source("k", "k", "text"))
     while not pids.exists():
         time.sleep(0.02)
@@ -45,15 +46,17 @@ FORKS = """
 """
 
 
-@pytest.fixture
-def parent(fake, tmp_path):
+@pytest.fixture(params=["nvcc", "nvrtc"])
+def parent(request, fake, fake_nvrtc, tmp_path):
     """Starts a process whose compiler, and a child of that, sleep: the process and their numbers."""
     started = []
 
     def start(then: str = ""):
         pids = tmp_path / "pids"
-        fake(SLEEPS.replace("PIDS", repr(str(pids))))
-        command = [sys.executable, "-c", PARENT.replace("THEN", then), str(tmp_path / "home"), str(pids)]
+        install = fake if request.param == "nvcc" else fake_nvrtc
+        install(SLEEPS.replace("PIDS", repr(str(pids))))
+        arguments = [str(tmp_path / "home"), str(pids), str(nvrtc.WORKER), request.param]
+        command = [sys.executable, "-c", PARENT.replace("THEN", then), *arguments]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
         )
@@ -90,6 +93,21 @@ def test_a_child_that_the_parent_forked_keeps_nothing_alive(parent):
     process.kill()
     assert gone(pids)
     os.killpg(process.pid, 0)  # raises if the forked child were not there
+
+
+def test_idle_workers_go_with_the_parent_too(fake_nvrtc, tmp_path):
+    path = tmp_path / "idle"
+    fake_nvrtc(hello=f"open({str(path)!r}, 'a').write(f'{{os.getpid()}}\\n')\nanswer({{'version': '1', 'archs': []}})")
+    idle = "    time.sleep(3600)\n"
+    code = PARENT.partition("    future")[0] + idle
+    arguments = [str(tmp_path / "home"), str(path), str(nvrtc.WORKER), "nvrtc"]
+    with subprocess.Popen([sys.executable, "-c", code, *arguments]) as process:
+        deadline = time.monotonic() + 30
+        while len(pids := pids_in(path)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.kill()
+    assert gone(pids)
 
 
 def test_killed_before_the_compiler_has_run_a_step(tmp_path):

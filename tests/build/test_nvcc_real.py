@@ -3,7 +3,8 @@
 import pytest
 
 from autotile.build import Builder
-from autotile.build.nvcc import find_nvcc, parse_usage
+from autotile.build.nvcc import find_nvcc
+from autotile.build.ptxas import parse_usage
 from autotile.devices.gpus import gpu_table
 from autotile.errors import CompileError, ToolchainMissing
 from autotile.types import Source, Target
@@ -40,7 +41,7 @@ extern "C" __global__ void k(double *o) {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    with Builder(SM_90, tmp_path_factory.mktemp("home"), jobs=2) as builder:
+    with Builder(SM_90, tmp_path_factory.mktemp("home"), jobs=2, compiler="nvcc") as builder:
         yield builder
 
 
@@ -94,13 +95,19 @@ def test_the_first_error_is_the_message(built, text, says):
 
 def test_without_a_host_compiler_it_is_the_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("NVCC_PREPEND_FLAGS", "-ccbin /nonexistent/g++")
-    with Builder(SM_90, tmp_path) as builder, pytest.raises(ToolchainMissing, match=r"/nonexistent/g\+\+.*-ccbin"):
+    with (
+        Builder(SM_90, tmp_path, compiler="nvcc") as builder,
+        pytest.raises(ToolchainMissing, match=r"/nonexistent/g\+\+.*-ccbin"),
+    ):
         builder.build(Source("copy", "copy", COPY))
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
 def test_static_shared_memory_beyond_48_kib_is_refused_on_every_arch(tmp_path, arch):
-    with Builder(Target("cuda", arch), tmp_path) as builder, pytest.raises(CompileError, match="too much shared data"):
+    with (
+        Builder(Target("cuda", arch), tmp_path, compiler="nvcc") as builder,
+        pytest.raises(CompileError, match="too much shared data"),
+    ):
         builder.build(Source("k", "k", TOO_MUCH_SHARED))
 
 
@@ -110,7 +117,7 @@ def test_the_comparer_compiles_for_every_arch_that_nvcc_knows(tmp_path):
     source = Source("compare", "compare", (DATA_DIR / "compare.cu").read_text())
     for arch in ("sm_80", "sm_90"):
         assert arch in {gpu.arch for gpu in gpu_table().values()}
-        with Builder(Target("cuda", arch), tmp_path) as builder:
+        with Builder(Target("cuda", arch), tmp_path, compiler="nvcc") as builder:
             assert builder.build(source).spill_bytes == 0
 
 

@@ -256,7 +256,7 @@ def test_a_file_that_is_no_text(run: Any, tmp_path: Path) -> None:
         (["search", "matmal"], ["no search file 'matmal' (did you mean 'matmul'?)", "shipped:"]),
         (["search", "matmul", "--device", "emulater"], ["unknown device 'emulater' (did you mean 'emulator'?)"]),
         (["search", "matmul", "--device", "cuda:99x"], ["device 'cuda:99x'", "such as cuda:0"]),
-        (["search", "matmul", "--device", "replay:x"], ["unknown device 'replay:x'"]),
+        (["search", "matmul", "--device", "replay:x"], ["x: cannot be read"]),
         (["search", "matmul", "--device", "auto:1"], ["unknown device 'auto:1'"]),
         (["search", "matmul", "--set", "search.trials=many"], ["search.trials must be an integer", "'many'"]),
         (["search", "matmul", "--set", "search.trails=3"], ["unknown key (did you mean 'trials'?)"]),

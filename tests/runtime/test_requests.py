@@ -38,7 +38,7 @@ def load(**named: Any) -> autotile.TunedKernel:
     ("named", "message"),
     [
         ({"kernel": None}, "kernel must be a kernel's name"),
-        ({"device": None}, "device must be auto, cuda:N, emulator or emulator:GPU, not None"),
+        ({"device": None}, "device must be auto, cuda:N, emulator, emulator:GPU or replay:FILE, not None"),
         ({"device": 0}, "device must be"),
         ({"strict": "no"}, "strict must be True or False, not 'no'"),
         ({"strict": 1}, "strict must be"),

@@ -65,22 +65,22 @@ class CudaStage:
     ) -> None:
         self._free()
 
-    def check(self, program: CudaProgram, launch: Launch) -> Check:
-        """Runs the program on two kinds of poison and compares on the device. Raises LaunchError."""
+    def check(self, program: CudaProgram, launch: Launch, fillings: int = 2) -> Check:
+        """Runs the program on so many kinds of poison and compares on the device. Raises LaunchError."""
         with self._device.active():
-            worst = 0.0
-            for poison in POISON:
+            worst, launch_ms = 0.0, 0.0
+            for poison in POISON[-fillings:]:
                 found = self._check_once(program, launch, poison)
                 if not found.ok:
                     # A kernel that is wrong may have written anywhere: over inputs, or over the reference itself.
                     self._fill()
                     return found
-                worst = max(worst, found.max_error)
+                worst, launch_ms = max(worst, found.max_error), found.launch_ms
                 changed = self._changed_input()  # after each run: a second one could undo what the first did
                 if changed:
                     self._fill()
                     return Check(worst, 0, f"the kernel wrote to its input {changed!r}")
-            return Check(worst, 0)
+            return Check(worst, 0, launch_ms=launch_ms)
 
     def times_ms(self, program: CudaProgram, launch: Launch, runs: int) -> tuple[float, ...]:
         """Times by events, as they are read: 0 or negative ones too. Raises LaunchError.
@@ -89,8 +89,7 @@ class CudaStage:
         """
         driver = self._driver
         with self._device.active():
-            while len(self._events) < 2 * runs:
-                self._events.append(driver.Event())
+            self._need_events(2 * runs)
             arguments = [self._arguments(number) for number in range(len(self._sets))]
             self._timed_sets = min(runs, len(arguments))
             for number in range(self._timed_sets):
@@ -103,6 +102,10 @@ class CudaStage:
                 end.record(self._stream)
             self._stream.synchronize()
             return tuple(float(self._events[2 * run + 1].time_since(self._events[2 * run])) for run in range(runs))
+
+    def _need_events(self, count: int) -> None:
+        while len(self._events) < count:
+            self._events.append(self._driver.Event())
 
     def check_timed(self) -> Check:
         """Compares what each set of the last `times_ms` holds now: a kernel may be right alone and wrong in a row."""
@@ -197,9 +200,13 @@ class CudaStage:
     def _check_once(self, program: CudaProgram, launch: Launch, poison: int) -> Check:
         sizes = self._sizes()
         self._poison(0, poison)
+        self._need_events(2)
+        begin, end = self._events[:2]
+        begin.record(self._stream)
         program.launch(launch, self._arguments(0), self._stream)
+        end.record(self._stream)
         self._stream.synchronize()
-        worst = 0.0
+        worst, launch_ms = 0.0, max(0.0, float(end.time_since(begin)))
         for name in self._workload.outputs:
             found = self._compare(name, poison)
             if not found.ok:
@@ -208,7 +215,7 @@ class CudaStage:
             outside = self._wrote_outside(name, sizes[name], poison)
             if outside:
                 return Check(worst, 0, outside)
-        return Check(worst, 0)
+        return Check(worst, 0, launch_ms=launch_ms)
 
     def _poison(self, number: int, poison: int) -> None:
         """Fills the outputs of a set, and the guards around them."""

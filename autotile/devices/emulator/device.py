@@ -112,7 +112,7 @@ class EmulatedStage:
     ) -> None:
         self._inputs, self._outputs = {}, {}
 
-    def check(self, program: Any, launch: Launch) -> Check:
+    def check(self, program: Any, launch: Launch, fillings: int = 2) -> Check:
         return self.trace(program, launch, mode="check")[0]
 
     def trace(self, program: Any, launch: Launch, mode: Mode = "trace") -> tuple[Check, Counters]:

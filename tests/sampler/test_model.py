@@ -12,12 +12,13 @@ import pytest
 
 from autotile.devices.gpus import find_gpu
 from autotile.kernels import load_kernel
+from autotile.sampler import gaussian, model
+from autotile.sampler.acquisition import log_improvement
+from autotile.sampler.candidates import Neighbourhood
+from autotile.sampler.features import derived_columns
+from autotile.sampler.gaussian import Posterior, Scales, Terms
+from autotile.sampler.model import Model
 from autotile.space import Space, build_space
-from autotile.tuner import gaussian, model
-from autotile.tuner.candidates import Neighbourhood
-from autotile.tuner.features import derived_columns
-from autotile.tuner.gaussian import Posterior, Scales, Terms
-from autotile.tuner.model import Model
 from autotile.types import Value
 
 MIXED: tuple[tuple[Value, ...], ...] = ((1, 2, 8, 4), ("x", "y", "z"), (False, True), (0, 1, 4), (7,))
@@ -138,10 +139,8 @@ def test_expected_improvement_is_the_integral() -> None:
     for lead, deviation in ((0.5, 1.0), (-2.0, 0.5), (3.0, 2.0)):
         gains = np.maximum(0, lead + deviation * x) * np.exp(-x * x / 2)
         gain = gains.sum() * (x[1] - x[0]) / math.sqrt(2 * math.pi)
-        assert model._log_improvement(np.array([lead]), np.array([deviation]))[0] == pytest.approx(
-            math.log(gain), abs=1e-3
-        )
-    far = model._log_improvement(np.array([-40.0, -20.0, -13.0, -11.0]), np.ones(4))
+        assert log_improvement(np.array([lead]), np.array([deviation]))[0] == pytest.approx(math.log(gain), abs=1e-3)
+    far = log_improvement(np.array([-40.0, -20.0, -13.0, -11.0]), np.ones(4))
     assert np.isfinite(far).all()
     assert (np.diff(far) > 0).all()
 
@@ -163,7 +162,7 @@ def test_derived_columns_are_the_kernels() -> None:
     problem = kernel.problem({"m": 512, "n": 512, "k": 512})
     narrow = {"staging": ("static", "dynamic"), "pad_a": (4,), "pad_b": (0,), "unroll": (8,), "lanes_m": (4,)}
     space = build_space(kernel, problem, find_gpu("h200"), narrow)
-    columns = derived_columns(kernel, problem, space)
+    columns = derived_columns(kernel, problem, space, find_gpu("h200"))
     assert columns.min(axis=0).tolist() == [0.0] * columns.shape[1]
     assert columns.max(axis=0).tolist() == [1.0] * columns.shape[1]
     rows = np.linspace(0, len(space) - 1, 50).astype(int)
@@ -177,7 +176,7 @@ def test_columns_that_tell_nothing_are_left_out() -> None:
     problem = kernel.problem({"rows": 64, "cols": 64})
     one = {parameter.name: (parameter.default,) for parameter in kernel.parameters}
     space = build_space(kernel, problem, find_gpu("h200"), one)
-    assert derived_columns(kernel, problem, space).shape == (1, 0)
+    assert derived_columns(kernel, problem, space, find_gpu("h200")).shape == (1, 0)
 
 
 # ---- the search ----------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from statistics import mean
 import numpy as np
 import pytest
 
+from autotile.sampler.strategy import Strategy
 from autotile.space import Space
-from autotile.tuner.strategy import Strategy
 from autotile.types import Configuration, Identity, Measurement, Problem, Record, Value
 
 SAMPLERS = ("model", "tpe", "random", "grid")

@@ -1,17 +1,21 @@
-"""A sampler that learns, over feasible rows: a model says what to expect of each row, and how little is known of it.
+"""Which row next? A model says what to expect of each row, how little is known of it, and what trying it costs.
 
 Bayesian optimisation (Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box Functions, 1998)
 over the rows of a table rather than over a box, so that all it proposes is feasible and new. The model is the Gaussian
 process of gaussian.py. What is asked for and not yet told counts as known to be what the model expects, so that asks
-ahead spread out. A failure counts as the worst time seen.
+ahead spread out.
 
 - The first asks, until two different times are told, spread over the values of each parameter.
 - A large table is looked at through some thousands of candidates: random rows, all rows within two parameters of the
   best, and the neighbours of those that the model likes best, found anew whenever the best or the model changes.
-- A candidate's score is its expected improvement on the best, by a margin; in between come a Thompson draw (Thompson,
-  1933) and the model's mean, since no one score is best at all times.
-- It is not believed about the closest rows, as it can be sure and wrong: towards the end, and whenever the best has
-  stood for long, all that differ from the best in one parameter are tried first, in the order of the model's mean;
+- A candidate's score is its expected improvement on the best, by a margin; times its chance not to fail, from the same
+  process over 1 and 0 (Gelbart, Snoek and Adams, Bayesian Optimization with Unknown Constraints, 2014, also weigh by a
+  chance); over what it will cost to build and run, to a power (Snoek, Larochelle and Adams, Practical Bayesian
+  Optimization, 2012, section 3.2: improvement per second), from the same process over the logarithm of costs. A row
+  that needs no building any more is the cheaper for it.
+- In between come a Thompson draw (Thompson, 1933) and the model's mean, since no one score is best at all times.
+- The model is not believed about the closest rows, as it can be sure and wrong: towards the end, and whenever the best
+  has stood for long, all that differ from the best in one parameter are tried first, in the order of the model's mean;
   then the same from each new best. So what a search ends with is the best of its neighbourhood, unless it came so late
   that the goal was reached before.
 - The last asks are what the model thinks fastest.
@@ -19,18 +23,17 @@ ahead spread out. A failure counts as the worst time seen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from functools import lru_cache
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from autotile.sampler.acquisition import log_chance, log_improvement
+from autotile.sampler.candidates import Neighbourhood
+from autotile.sampler.gaussian import Posterior, Scales, Terms, fit
+from autotile.sampler.told import Cost, Told
 from autotile.space import Space
-from autotile.tuner.candidates import Neighbourhood
-from autotile.tuner.gaussian import Posterior, Scales, Terms, fit
 
 Array = np.ndarray[Any, Any]
 
@@ -57,6 +60,9 @@ DESIGN = 500
 MARGIN = 0.1
 """Standard deviations of the targets by which a row should improve on the best."""
 
+COST_POWER = 0.5
+"""Power of the cost by which improvement is divided: 1 would be improvement per second, and shun large tiles."""
+
 MIXED_AFTER = 60
 MIX = ("improvement", "improvement", "draw", "mean")
 CLOSING, SWEEPING, LAST = 0.6, 0.75, 0.9
@@ -80,9 +86,8 @@ class Model:
         self._free = np.ones(len(space), bool)
         self._uses = [np.zeros(len(domain), np.int64) for domain in space.domains]
         self._pending: dict[int, None] = {}
-        self._times: dict[int, float] = {}  # ms; infinite for a failure
-        self._different: set[float] = set()
-        self._best = self._best_at = -1  # the fastest row told, and how many were told before it
+        self._built = np.zeros(len(space), bool)
+        self._told = Told()
         self._libraries = ThreadpoolController()
         self._graph = Neighbourhood(space)
         self._terms = Terms(space.domains, space.codes, derived)
@@ -102,19 +107,19 @@ class Model:
             for p, uses in enumerate(self._uses):
                 uses[self._codes[row, p]] += 1
 
-    def tell(self, row: int, time_ms: float | None) -> None:
-        """The time of a row that was taken; None when it failed."""
+    def mark_built(self, rows: Sequence[int]) -> None:
+        """Marks rows of which there is nothing to build any more."""
+        self._built[rows] = True
+
+    def tell(self, row: int, time_ms: float | None, cost: Cost | None = None) -> None:
+        """The time of a row that was taken, None when it failed, and what trying it took."""
         self._pending.pop(row, None)
         self._news.append(row)
-        if time_ms is not None:
-            self._different.add(time_ms)
-            if time_ms < self._times.get(self._best, math.inf):
-                self._best, self._best_at = row, len(self._times)
-        self._times[row] = math.inf if time_ms is None else time_ms
+        self._told.tell(row, time_ms, cost)
 
     def choose(self) -> int:
         """A free row. There must be one."""
-        if len(self._different) < 2:
+        if not self._told.tells_apart:
             return self._spread()
         # Compilers keep every core busy meanwhile: threads of small products would wait for each other.
         with self._libraries.limit(limits=1, user_api="blas"):
@@ -141,10 +146,10 @@ class Model:
 
     def _turn(self) -> tuple[str, float, Array | None]:
         """The score that is in turn, the margin of an improvement, and the free rows to choose among if not all."""
-        taken = len(self._times) + len(self._pending)
+        taken = len(self._told) + len(self._pending)
         share = taken / self._goal if self._goal else 0.0
-        if share >= SWEEPING or len(self._times) - self._best_at >= STANDING:
-            near = self._graph.of(self._best)
+        if share >= SWEEPING or len(self._told) - self._told.best_at >= STANDING:
+            near = self._graph.of(self._told.best)
             near = near[self._free[near]]
             if len(near):
                 return "mean", 0.0, near
@@ -152,41 +157,58 @@ class Model:
             return "mean", 0.0, None
         if share >= CLOSING:
             return "improvement", 0.0, None
-        return MIX[taken % len(MIX)] if len(self._times) > MIXED_AFTER else MIX[0], MARGIN, None
+        return MIX[taken % len(MIX)] if len(self._told) > MIXED_AFTER else MIX[0], MARGIN, None
 
     def _scores(self, posterior: Posterior, kind: str, margin: float) -> Array:
-        targets = self._targets(self._known)
+        targets = self._told.targets(self._known)
         mean = posterior.mean(targets)
         if kind == "mean":
             return -mean
         deviation = posterior.deviation(np.fromiter(self._pending, np.int64))
         if kind == "draw":
             return np.asarray(-mean - deviation * self._random.standard_normal(len(mean)))
-        return _log_improvement(targets.min() - margin - mean, deviation)
+        gain = log_improvement(targets.min() - margin - mean, deviation)
+        return gain + self._log_chances(posterior) - COST_POWER * self._log_costs(posterior)
 
-    def _targets(self, rows: Sequence[int]) -> Array:
-        """What the model learns for some told rows, with mean 0 and deviation 1 among them; less is better.
+    def expected_gain(self) -> float | None:
+        """By what share of its time the best should still fall with the most promising row; None before it is known.
 
-        Half the logarithm of the time, half the normal quantile of its rank: the one tells how much better a row is,
-        the other keeps a few very slow rows from deciding the scale.
+        The expected improvement in logarithms of the time, with the scales of the model: for small gains, a share.
         """
-        every = np.fromiter(self._times.values(), float, len(self._times))
-        worst = max(self._different)
-        every = np.sort(np.log(np.minimum(every, worst)))
-        logs = np.log(np.minimum([self._times[row] for row in rows], worst))
-        rank = (np.searchsorted(every, logs, "left") + np.searchsorted(every, logs, "right")) / 2
-        normal = np.interp(rank, np.arange(len(every)) + 0.5, _quantiles(len(every)))
-        mixed = normal + (logs - every.mean()) / max(1e-9, float(every.std()))
-        return np.asarray((mixed - mixed.mean()) / max(1e-9, float(mixed.std())))
+        if self._posterior is None or self._news or not len(self._candidates):
+            return None
+        open_ = self._free[self._candidates]
+        if not open_.any():
+            return 0.0
+        logs = self._told.log_times(self._known)
+        unit = max(1e-9, float(logs.std()))
+        mean = self._posterior.mean((logs - logs.mean()) / unit)
+        deviation = self._posterior.deviation(np.empty(0, np.int64))
+        gains = log_improvement((logs.min() - logs.mean()) / unit - mean, deviation)
+        return unit * float(np.exp(gains[open_].max()))
+
+    def _log_chances(self, posterior: Posterior) -> Array | float:
+        """The logarithm of each candidate's chance to be right; 0 where nothing has failed yet."""
+        if not self._told.failures:
+            return 0.0
+        right = self._told.successes(self._known)
+        return log_chance(right.mean() + posterior.mean(right - right.mean()))
+
+    def _log_costs(self, posterior: Posterior) -> Array | float:
+        """The logarithm of what each candidate is expected to cost, but for a constant."""
+        logs = self._told.log_costs(self._known)
+        if logs is None:
+            return 0.0
+        return posterior.mean(logs - logs.mean()) + self._told.log_saving * self._built[self._candidates]
 
     # ---- what the model knows, and of which rows it is asked -----------------------------------------------------
 
     def _updated(self) -> Posterior:
         """The posterior of what has been told; anew when the best, or the number told, has moved on."""
-        told = len(self._times)
+        told = len(self._told)
         refit = told >= max(self._fitted_to + 2, GROWTH * self._fitted_to)
         if self._news or self._posterior is None:
-            order = sorted(self._times, key=self._times.__getitem__)
+            order = self._told.order()
             moved = order[:LEADERS] != self._leaders
             if self._posterior is None or refit or moved or len(self._known) + len(self._news) > 1.5 * MOST_KNOWN:
                 self._leaders = order[:LEADERS]
@@ -209,9 +231,9 @@ class Model:
         around = [self._graph.within_two(row) for row in self._leaders]
         posterior = self._conditioned(np.concatenate([at_random, self._liked, *around]))
         for _ in range(2):
-            targets = self._targets(self._known)
+            targets = self._told.targets(self._known)
             deviation = posterior.deviation(np.empty(0, np.int64))
-            scores = _log_improvement(targets.min() - MARGIN - posterior.mean(targets), deviation)
+            scores = log_improvement(targets.min() - MARGIN - posterior.mean(targets), deviation)
             best = self._candidates[np.argsort(-scores, kind="stable")[:MOST_CANDIDATES]]
             self._liked = best[:LIKED]
             near = [self._graph.of(int(row)) for row in (*self._liked, *self._leaders)]
@@ -226,12 +248,12 @@ class Model:
     def _refit(self, rows: list[int]) -> None:
         """The scales from where they are, and every other time from a random place too: there may be several maxima."""
         self._fits += 1
-        self._fitted_to = len(self._times)
+        self._fitted_to = len(self._told)
         starts = [self._scales]
         if self._fits % 2 == 0:
             prior = Scales.prior(self._terms).logs
             starts.append(Scales(prior + self._random.standard_normal(len(prior))))
-        self._scales = fit(self._terms, np.asarray(rows), self._targets(rows), starts)
+        self._scales = fit(self._terms, np.asarray(rows), self._told.targets(rows), starts)
 
     def _some(self, order: list[int], most: int, share: float) -> list[int]:
         """At most so many of the rows: the best, as a share of them, and others at random."""
@@ -240,28 +262,3 @@ class Model:
         best = int(most * share)
         rest = self._random.choice(np.arange(best, len(order)), most - best, replace=False)
         return order[:best] + [order[i] for i in rest]
-
-
-@lru_cache(maxsize=1)
-def _quantiles(count: int) -> Array:
-    """The normal quantiles of so many evenly spaced ranks."""
-    normal = NormalDist()
-    return np.asarray([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
-
-
-def _log_gain(z: float) -> float:
-    """log(z·Φ(z) + φ(z)): of the improvement expected of a standard normal beyond −z."""
-    return math.log(z * math.erfc(-z / math.sqrt(2)) / 2 + math.exp(-z * z / 2) / math.sqrt(2 * math.pi))
-
-
-_GRID = np.linspace(-12, 12, 24 * 64 + 1)
-_GAINS = np.asarray([_log_gain(float(z)) for z in _GRID])
-
-
-def _log_improvement(lead: Array, deviation: Array) -> Array:
-    """The logarithm of the expected improvement; `lead` is by how much the mean is better than what is to be beaten.
-
-    From a table, with a straight line below it, where improvements are too unlikely for their order to matter.
-    """
-    z = lead / deviation
-    return np.asarray(np.log(deviation) + np.interp(z, _GRID, _GAINS) + 12 * np.minimum(0, z + 12))

@@ -1,0 +1,36 @@
+"""Where to look first: what was the best for other sizes, types and devices is seldom bad here."""
+
+from __future__ import annotations
+
+import math
+
+from autotile.space import Space
+from autotile.store import RecordStore
+from autotile.types import Identity, Problem, Record
+
+MOST_WARM = 6
+"""Rows at most that are tried for having been the best elsewhere."""
+
+
+def warm_rows(space: Space, problem: Problem, identity: Identity, store: RecordStore) -> list[int]:
+    """The rows of the space that are on record as a best of the kernel elsewhere, nearest first.
+
+    A best whose configuration is not feasible here, or outside the domains, is left out.
+    """
+    bests = [record for record in store.bests(problem.kernel) if record.ok]
+    bests.sort(key=lambda record: _distance(record, problem, identity))
+    rows = (space.row_of(record.configuration) for record in bests)
+    return list(dict.fromkeys(row for row in rows if row is not None))[:MOST_WARM]
+
+
+def _distance(record: Record, problem: Problem, identity: Identity) -> tuple[bool, bool, bool, bool, float]:
+    """Measured before estimated, then the same device, arch and element type, then the sizes by their ratios."""
+    there = record.identity
+    sizes = sum(abs(math.log2(record.problem[name] / size)) for name, size in problem.sizes)
+    return (
+        there.estimated and not identity.estimated,
+        there.device != identity.device,
+        there.arch != identity.arch,
+        record.problem.dtype != problem.dtype,
+        sizes,
+    )
