@@ -23,11 +23,18 @@ TUNED_OPTIONS: dict[str, dict[str, Any]] = {
 """Better on these spaces than the defaults."""
 
 
+def known_strategies() -> list[str]:
+    from kernel_tuner.interface import strategy_map
+
+    return list(strategy_map)
+
+
 def write_cache(case: Case, folder: Path) -> Path:
     """The recording as a cache file for simulation mode. All that an evaluation cost beside compiling is one phase."""
-    recording, entries = case.recording, {}
+    recording = case.recording
+    entries: dict[str, dict[str, Any]] = {}
     for row, outcome in enumerate(recording.outcomes):
-        configuration = dict(recording.configuration(row))
+        configuration: dict[str, Any] = dict(recording.configuration(row))
         entries[",".join(str(value) for value in configuration.values())] = configuration | {
             "time": float(recording.time_ms[row]) if outcome == OK else "RuntimeFailedConfig",
             "compile_time": float(recording.compile_ms[row]),

@@ -180,13 +180,24 @@ def enough_for(case: Case) -> Callable[[int, float, float], bool]:
 
 def made_up(space: Space, name: str) -> Recording:
     """A recording of a space whose times are smooth: each parameter has a best place, and costs more beyond it."""
-    random_ = np.random.default_rng(0)
+    random = np.random.default_rng(0)
     logs = np.zeros(len(space))
     for p, domain in enumerate(space.domains):
         place = space.codes[:, p] / max(1, len(domain) - 1)
-        logs += random_.exponential(1.0) * (place - random_.random()) ** 2
+        logs += random.exponential(1.0) * (place - random.random()) ** 2
     count = len(space)
-    words = {"outcomes": (OK,) * count, "messages": ("",) * count}
-    costs = {"compile_ms": np.full(count, 1000.0), "other_ms": np.full(count, 500.0)}
-    codes, times = space.codes, np.exp(logs)
-    return Recording(Path(name), name, "", "", (), space.names, space.domains, codes, times, **words, **costs)
+    return Recording(
+        path=Path(name),
+        kernel=name,
+        device="",
+        problem="",
+        sizes=(),
+        names=space.names,
+        domains=space.domains,
+        codes=space.codes,
+        time_ms=np.exp(logs),
+        outcomes=(OK,) * count,
+        messages=("",) * count,
+        compile_ms=np.full(count, 1000.0),
+        other_ms=np.full(count, 500.0),
+    )

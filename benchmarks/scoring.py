@@ -1,9 +1,9 @@
 """How good a search is, scored on a recorded space: 0 is random search, 1 finds the optimum at once.
 
-The method of Willemsen, Schoonhoven, Filipovič, Tørring, van Nieuwpoort and van Werkhoven, "A Methodology for Comparing
-Auto-Tuning Optimization Algorithms" (2024). Since a recording says what evaluating each row cost, a search is replayed
-in the time that it would have taken: its best so far is a curve over seconds, and what counts is how much of the way
-from the curve of random search to the optimum it is ahead, from the start to the end of a budget that the space sets.
+The method of Willemsen et al., "A Methodology for Comparing Auto-Tuning Optimization Algorithms" (2024). Since a
+recording says what evaluating each row cost, a search is replayed in the time that it would have taken: its best so far
+is a curve over seconds, and what counts is how much of the way from the curve of random search to the optimum it is
+ahead, from the start to the end of a budget that the space sets.
 """
 
 from __future__ import annotations
@@ -46,9 +46,14 @@ class Scale:
     times_s: Array
     baseline_ms: Array
 
+    @property
+    def telling(self) -> Array:
+        """Which of the times count: not those at which all random searches have the optimum."""
+        return np.asarray(self.baseline_ms - self.opt_ms > 1e-9 * self.opt_ms)
+
 
 def scale_of(recording: Recording) -> Scale:
-    """The scale of a recording. Raises UsageError where nothing can be compared: too few times, or no costs."""
+    """The scale of a recording. Raises UsageError where searches cannot be told apart: too few times, or no costs."""
     valid = valid_times(recording)
     if len(valid) < 2 or valid.min() == np.median(valid):
         raise UsageError(
@@ -65,7 +70,10 @@ def scale_of(recording: Recording) -> Scale:
     random = np.random.default_rng(BASELINE_SEED)
     runs = (random.permutation(len(recording)) for _ in range(BASELINE_RUNS))
     baseline_ms = np.mean([curve(recording, rows, times_s, median_ms) for rows in runs], axis=0)
-    return Scale(opt_ms, median_ms, evaluations, evaluations * cost_s, times_s, baseline_ms)
+    scale = Scale(opt_ms, median_ms, evaluations, evaluations * cost_s, times_s, baseline_ms)
+    if not scale.telling.any():
+        raise UsageError(f"{recording.path}: random search has the optimum at once, so no search can be ahead of it")
+    return scale
 
 
 def valid_times(recording: Recording) -> Array:
@@ -106,17 +114,11 @@ def first_of_each(rows: Iterable[int] | Array) -> Array:
 def run_score(recording: Recording, scale: Scale, rows: Iterable[int] | Array) -> float:
     """The score of one search: (baseline − found) / (baseline − opt), averaged over the times.
 
-    It is linear in what was found, so the score of a mean curve is the mean of its runs' scores. Times at which all
-    random searches have the optimum say nothing and are left out. Raises UsageError where that is all of them.
+    It is linear in what was found, so the score of a mean curve is the mean of its runs' scores.
     """
     ahead_ms = scale.baseline_ms - curve(recording, rows, scale.times_s, scale.median_ms)
     room_ms = scale.baseline_ms - scale.opt_ms
-    open_ = room_ms > 1e-9 * scale.opt_ms
-    if not open_.any():
-        raise UsageError(
-            f"{recording.path}: random search has the optimum at once; a larger space tells searches apart"
-        )
-    return float(np.mean(ahead_ms[open_] / room_ms[open_]))
+    return float(np.mean(ahead_ms[scale.telling] / room_ms[scale.telling]))
 
 
 def evaluations_within(recording: Recording, rows: Sequence[int] | Array, share: float) -> float:

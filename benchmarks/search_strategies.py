@@ -8,7 +8,8 @@ A folder holds recordings: Kernel Tuner's cache files, T4 files, autotile's own 
 what the score is. A search runs through the product's own Strategy, which is told what each evaluation took then; its
 own time, in asking and telling, is measured beside that and is not part of the score. `growing` batches ask for up to
 eight at once, an eighth of what is known. A sampler that compares rows by a kernel's derived numbers is given them for
-autotile's own recordings, and runs once more without.
+autotile's own recordings, and runs once more without. (A journal holds what earlier searches chose, which is better
+than the space as a whole: samplers can be compared on it, but not with how they do on whole spaces.)
 
 `--kernel-tuner` has Kernel Tuner's strategies search the same recordings for the same recorded time, in its simulation
 mode, scored alike (`pip install kernel_tuner`). `--ask-cost` measures what a sampler's ask takes in the largest
@@ -25,7 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from common import RESULTS
 from enumeration import cpu_machine, peer_version, save_for_cpu
-from kernel_tuner_strategies import DEFAULT, evaluated_rows, write_cache
+from kernel_tuner_strategies import DEFAULT, evaluated_rows, known_strategies, write_cache
 from recorded_spaces import GROWING, NEAR, Case, Search, cases_in, enough_for, made_up, recordings_in, search
 from scoring import evaluations_within, run_score
 from t1 import read_t1
@@ -44,7 +45,7 @@ from t1 import read_t1
 from autotile.devices.replay.recording import Recording
 from autotile.errors import AutotileError
 from autotile.sampler import Strategy
-from autotile.space import Space, space_of_rows
+from autotile.space import space_of_rows
 from autotile.spec.model import SAMPLERS
 
 Report = dict[str, Any]
@@ -91,7 +92,7 @@ class Bench:
 
     def __init__(self, cases: Sequence[Case], caches: dict[str, Path]) -> None:
         self.cases, self.caches = {case.name: case for case in cases}, caches
-        self.spaces: dict[str, Space] = {}
+        self.spaces = {case.name: case.space() for case in cases}
 
     def run(self, job: Job) -> Report:
         """One search's figures: the score, the evaluations within the budget, and the sampler's own time."""
@@ -99,9 +100,8 @@ class Bench:
         if contestant.kernel_tuner:
             done = Search(evaluated_rows(case, self.caches[case.name], contestant.sampler, job.seed), *_NO_TIMES)
         else:
-            space = self.spaces.setdefault(case.name, case.space())
             derived = case.derived if contestant.features else None
-            strategy = Strategy(space, contestant.sampler, job.seed, derived=derived)
+            strategy = Strategy(self.spaces[case.name], contestant.sampler, job.seed, derived=derived)
             done = search(case.recording, strategy, contestant.batch, enough_for(case))
         before_s = np.cumsum(case.recording.cost_ms[done.rows]) / 1e3 - case.recording.cost_ms[done.rows] / 1e3
         within = int(np.count_nonzero(before_s < case.scale.budget_s))
@@ -191,8 +191,8 @@ def about(case: Case) -> Report:
     }
 
 
-def compete(cases: Sequence[Case], contestants: Sequence[Contestant], repeats: int, processes: int) -> list[Report]:
-    reports = []
+def compete(cases: Sequence[Case], contestants: Sequence[Contestant], repeats: int, processes: int) -> Iterator[Report]:
+    """The contestants' reports, as each has done all of its searches."""
     with tempfile.TemporaryDirectory(prefix="search-strategies-") as folder:
         peers = any(contestant.kernel_tuner for contestant in contestants)
         bench = Bench(cases, {case.name: write_cache(case, Path(folder)) for case in cases} if peers else {})
@@ -203,9 +203,7 @@ def compete(cases: Sequence[Case], contestants: Sequence[Contestant], repeats: i
             by_space = {}
             for number, case in enumerate(playing):
                 by_space[case.name] = on_case(contestant, case, runs[number * repeats : (number + 1) * repeats])
-            reports.append(summary(contestant, by_space))
-            show(reports[-1])
-    return reports
+            yield summary(contestant, by_space)
 
 
 def show(report: Report) -> None:
@@ -215,7 +213,7 @@ def show(report: Report) -> None:
         line = f"  {name:<24} {on['score']:7.3f}{error}  {on['evaluations']:6.1f} evaluations"
         if "cpu_ms_an_ask" in on:
             line += f", {on['cpu_ms_an_ask']:.2f} ms an ask ({on['wall_ms_an_ask']:.2f} by the clock)"
-            line += f", {on['wall_share_of_budget']:.2%} of the budget"
+            line += f", {on['cpu_share_of_budget']:.2%} of the budget"
         needed = ", ".join(f"{share} after {count}" for share, count in on["evaluations_needed"].items() if count)
         print(line + (f"; within {needed}" if needed else ""), flush=True)
 
@@ -266,25 +264,34 @@ def arguments() -> argparse.Namespace:
     def listed(text: str) -> list[str]:
         return [word for word in text.split(",") if word]
 
+    def positive(text: str) -> int:
+        if not text.isdecimal() or not int(text):
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from 1")
+        return int(text)
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spaces", type=Path, nargs="+", required=True, metavar="FOLDER")
     parser.add_argument("--spaces-matching", default="", metavar="TEXT", help="in the file's name; several with commas")
     parser.add_argument("--samplers", type=listed, default=["model", "tpe", "random"])
-    parser.add_argument("--repeats", type=int, default=25)
+    parser.add_argument("--repeats", type=positive, default=25)
     parser.add_argument("--batch", type=listed, default=["1"], help="1, a number, growing, or several with commas")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--kernel-tuner", type=listed, nargs="?", const=list(DEFAULT), default=[])
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--kernel-tuner", type=listed, nargs="?", const=list(DEFAULT), default=[], metavar="STRATEGIES")
     parser.add_argument("--without-features", action="store_true", help="give no sampler derived columns")
     parser.add_argument("--ask-cost", action="store_true", help="measure what asks take instead")
-    parser.add_argument("--trials", type=int, default=2000, help="of --ask-cost")
+    parser.add_argument("--trials", type=positive, default=2000, help="of --ask-cost")
     parser.add_argument("--out", type=Path, default=RESULTS / "recorded-spaces", metavar="FOLDER")
     given = parser.parse_args()
     if unknown := [name for name in given.samplers if name not in SAMPLERS]:
         parser.error(f"unknown samplers {', '.join(unknown)}; known: {', '.join(SAMPLERS)}")
     if wrong := [text for text in given.batch if text != GROWING and not (text.isdecimal() and int(text))]:
         parser.error(f"--batch {', '.join(wrong)}: a batch is a number from 1, or {GROWING}")
+    if not given.batch or not (given.samplers or given.kernel_tuner):
+        parser.error("nothing is to search: name a sampler and a batch, or --kernel-tuner")
     if given.kernel_tuner and peer_version() is None:
         parser.error("--kernel-tuner: it cannot be imported: pip install kernel_tuner==1.5.0")
+    if unknown := [name for name in given.kernel_tuner if name not in known_strategies()]:
+        parser.error(f"--kernel-tuner: unknown {', '.join(unknown)}; known: {', '.join(known_strategies())}")
     return given
 
 
@@ -302,9 +309,12 @@ def run(given: argparse.Namespace) -> None:
         print(save_for_cpu("ask_cost", {"machine": cpu_machine(), "asks": reports}, given.out))
         return
     cases = cases_in(given.spaces, given.spaces_matching, not given.without_features)
-    reports = compete(cases, contestants_of(given, cases), given.repeats, given.jobs)
-    document = {"machine": cpu_machine(), "spaces": [about(case) for case in cases], "strategies": reports}
-    print(save_for_cpu("search_strategies", document, given.out))
+    document: Report = {"machine": cpu_machine(), "spaces": [about(case) for case in cases], "strategies": []}
+    for report in compete(cases, contestants_of(given, cases), given.repeats, given.jobs):
+        show(report)
+        document["strategies"].append(report)
+        path = save_for_cpu("search_strategies", document, given.out)  # a long run may be interrupted
+    print(path)
 
 
 if __name__ == "__main__":

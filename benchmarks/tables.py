@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,11 @@ def main() -> None:
 
 def with_tables(readme: str) -> str:
     """The text with everything between the markers made anew."""
-    body = "\n".join(section(file.parent) for file in sorted(RESULTS.glob("*/main_job.json")))
+    sections = [section(file.parent) for file in sorted(RESULTS.glob("*/main_job.json"))]
+    for name, lines_of in BESIDE.items():
+        for file in sorted(RESULTS.glob(f"*/{name}.json")):
+            sections.append("\n".join([*lines_of(json.loads(file.read_text(encoding="utf-8"))), ""]))
+    body = "\n".join(sections)
     return MARKED.sub(lambda match: match.group(1) + body + match.group(2), readme)
 
 
@@ -145,6 +151,105 @@ def compilers(report: dict[str, Any]) -> list[str]:
         per_second = entry["sources"] / entry["total_s"]
         rows.append(f"| {entry['compiler']} | {entry['sources']} | {entry['jobs']} | {per_second:.1f} |")
     return rows
+
+
+def tuning_rate(report: dict[str, Any]) -> list[str]:
+    """Medians over the rounds, a row a tuner."""
+    where = f"{report['device']}, driver {report['driver']}, {report['compiler']}, {made(report)}"
+    rounds = [entry for entry in report["reports"] if "per_s" in entry]
+    lines = [f"**Tuning rate, {where}**", ""]
+    lines += [
+        f"| {report['problem']}, {report['runs']} timed launches each | tried, right | s | a second | launches alone |"
+    ]
+    lines += ["|---|---|---|---|---|"]
+    for tuner in dict.fromkeys(entry["tuner"] for entry in rounds):
+        of = [entry for entry in rounds if entry["tuner"] == tuner]
+        tried, right, wall_s, per_s, launches_s = (
+            statistics.median(entry[key] for entry in of)
+            for key in ("tried", "right", "wall_s", "per_s", "launches_need_s")
+        )
+        name = " ".join(["Kernel Tuner", str(of[0]["version"])]) if tuner == "kernel_tuner" else tuner
+        lines.append(f"| {name} | {tried:.0f}, {right:.0f} | {wall_s:.1f} | {per_s:.2f} | {launches_s:.1f} s |")
+    if "compared" in report:
+        lines += ["", f"autotile tunes {report['compared']['times_as_fast']:.1f} times as fast."]
+    return lines
+
+
+def enumeration(report: dict[str, Any]) -> list[str]:
+    peer = f"Kernel Tuner {report['machine']['kernel_tuner'] or ''}".strip()
+    lines = [f"**Enumerating a space, {of_cpu(report)}**", ""]
+    lines += [f"| from the text of its constraints to a table | feasible | autotile | {peer} | times as fast |"]
+    lines += ["|---|---|---|---|---|"]
+    for entry in report["spaces"]:
+        theirs, ratio = "not run", ""
+        if "kernel_tuner" in entry:
+            theirs, ratio = f"{entry['kernel_tuner']['min_ms']:.1f} ms", f"{entry['times_as_fast']:.1f}"
+        ours = f"{entry['autotile']['min_ms']:.1f} ms"
+        lines.append(f"| {entry['space'].replace('_', ' ')} | {entry['feasible']} | {ours} | {theirs} | {ratio} |")
+    return lines
+
+
+def search_strategies(report: dict[str, Any]) -> list[str]:
+    """Scores, a row a sampler; and, for autotile's own recordings, how soon each came near the best."""
+    names = [space["name"] for space in report["spaces"]]
+    repeats = max(on["repeats"] for entry in report["strategies"] for on in entry["by_space"].values())
+    lines = [f"**Searching recorded spaces, {of_cpu(report)}**", ""]
+    lines += ["Scores (0 is random search, 1 finds the optimum at once) and the sampler's own time:", ""]
+    columns = [f"{repeats} repeats", "mean", "median", *(name.replace("_", " ") for name in names)]
+    lines += row_of([*columns, "ms an ask", "of the budget"], head=True)
+    for entry in report["strategies"]:
+        scores = [entry["by_space"].get(name) for name in names]
+        cells = [entry["label"], *(f"{entry[key]:.3f}" for key in ("mean", "median"))]
+        cells += ["" if on is None else f"{on['score']:.3f}" for on in scores]
+        timed = [on for on in scores if on is not None and "cpu_ms_an_ask" in on]
+        for key, form in (("cpu_ms_an_ask", ".1f"), ("cpu_share_of_budget", ".2%")):
+            cells.append(format(statistics.mean(on[key] for on in timed), form) if timed else "")
+        lines += row_of(cells)
+    own = [space["name"] for space in report["spaces"] if space["own"]]
+    if own:
+        lines += ["", "Evaluations, in the median, until the recorded best was as near:", ""]
+        shares = list(report["strategies"][0]["by_space"][own[0]]["evaluations_needed"])
+        lines += row_of(["space", "sampler", *(f"within {share}" for share in shares)], head=True)
+    for name in own:
+        for entry in report["strategies"]:
+            if name in entry["by_space"]:
+                needed = entry["by_space"][name]["evaluations_needed"]
+                counts = ("not reached" if needed[share] is None else f"{needed[share]:g}" for share in shares)
+                lines += row_of([name, entry["label"], *counts])
+    return lines
+
+
+def ask_cost(report: dict[str, Any]) -> list[str]:
+    lines = [f"**What an ask takes, {of_cpu(report)}**", ""]
+    lines += row_of(["sampler", "space", "rows", "trials", "ms an ask", "at the end", "the longest"], head=True)
+    for entry in report["asks"]:
+        times = (f"{entry[key]:.1f}" for key in ("cpu_ms_an_ask", "cpu_ms_last", "cpu_ms_most"))
+        space = entry["space"].replace("_", " ")
+        lines += row_of([entry["sampler"], space, str(entry["rows"]), str(entry["trials"]), *times])
+    return lines
+
+
+def row_of(cells: Sequence[str], head: bool = False) -> list[str]:
+    row = f"| {' | '.join(cells)} |"
+    return [row, "|" + "---|" * len(cells)] if head else [row]
+
+
+def made(facts: dict[str, Any]) -> str:
+    return f"commit {facts['commit']}, {facts['date'][:10]}"
+
+
+def of_cpu(report: dict[str, Any]) -> str:
+    facts = report["machine"]
+    return f"{facts['device']}, Python {facts['python']}, {made(facts)}"
+
+
+BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "tuning_rate": tuning_rate,
+    "enumeration": enumeration,
+    "search_strategies": search_strategies,
+    "ask_cost": ask_cost,
+}
+"""Results that come with a machine of their own, by the file's name, in the order of the README."""
 
 
 if __name__ == "__main__":

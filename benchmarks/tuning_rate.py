@@ -35,8 +35,7 @@ RUNS = 7
 """Timed launches of a configuration: Kernel Tuner's default number."""
 
 CONFIGURATIONS = 40
-SEARCH = f"{{sampler: grid, trials: {CONFIGURATIONS}}}"
-"""autotile's search. How often it times a configuration is the record's to say (`timed_launches`)."""
+SEARCH = f"{{sampler: grid, trials: {CONFIGURATIONS}, runs: {RUNS}}}"
 
 KERNELS = ROOT / "tests" / "data" / "kernels"
 NAME = "tiled_matmul"

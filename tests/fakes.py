@@ -118,6 +118,9 @@ class FakeBuilder:
             )
         return self._built[source.digest]
 
+    def warm_up(self) -> None:
+        return None
+
     def submit(self, source: Source) -> Future[Binary]:
         future: Future[Binary] = Future()
         fresh = source.digest not in self._built

@@ -36,7 +36,8 @@ def load_line(problem: Problem, device: str = "auto", templates: Sequence[Path] 
 def phases_line(result: SearchResult) -> str:
     p = result.phases
     return (
-        f"{p.total_s:.1f} s: asking {p.ask_s:.1f}, checking {p.check_s:.1f}, timing {p.measure_s:.1f}, "
+        f"{p.total_s:.1f} s: data and reference {p.data_s:.1f}, asking {p.ask_s:.1f}, "
+        f"checking {p.check_s:.1f}, timing {p.measure_s:.1f}, "
         f"loading {p.other_s:.1f}, waiting for compilers {p.idle_s:.1f}, finals and proof {p.finals_s:.1f}; "
         f"compilers ran {p.build_s:.1f} s beside them"
     )

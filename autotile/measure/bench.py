@@ -14,8 +14,8 @@ from autotile.devices.base import Device
 from autotile.devices.replay.device import ReplayDevice
 from autotile.kernels import Kernel
 from autotile.measure.limits import Limits, Watch, unwatched
-from autotile.measure.scratch import forget_workloads
-from autotile.measure.session import Contestant, Session, Trial, open_session
+from autotile.measure.scratch import forget_workloads, kept_workload
+from autotile.measure.session import TIME_SEED, Contestant, Session, Trial, open_session
 from autotile.measure.timing import TimingPlan
 from autotile.measure.variant import Proof, Variant, require_still
 from autotile.measure.workload import make_workload
@@ -41,6 +41,10 @@ class Bench(Protocol):
 
     def abandon(self) -> None:
         """Breaks off the trial that another thread is waiting for, which fails; nothing where there is none."""
+        ...
+
+    def make(self, kernel: Kernel, problem: Problem) -> None:
+        """Makes a problem's data and their reference ahead of `begin`, which may have to wait for its comparer."""
         ...
 
     def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
@@ -98,8 +102,14 @@ class LocalBench:
     def lost(self) -> str | None:
         return self.device.poisoned
 
-    def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
+    def make(self, kernel: Kernel, problem: Problem) -> None:
         self.end()
+        if self._scratch is not None and not self.device.info.estimated:
+            self._watch("making the problem's data", 0)
+            kept_workload(kernel, problem, TIME_SEED, self._scratch)
+
+    def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
+        self._leave()
         self._watch("making the problem's data", 0)
         session = open_session(self.device, kernel, problem, comparer, self._watch, self._scratch, self._plan)
         self._open = session.__enter__()
@@ -138,9 +148,13 @@ class LocalBench:
 
     def end(self) -> None:
         if self._open is not None:
-            session, self._open = self._open, None
-            session.__exit__(None, None, None)
+            self._leave()
             forget_workloads(self._scratch)
+
+    def _leave(self) -> None:
+        session, self._open = self._open, None
+        if session is not None:
+            session.__exit__(None, None, None)
 
     def close(self) -> None:
         self.end()

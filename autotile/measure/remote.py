@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import Pipe
@@ -83,19 +84,29 @@ class RemoteBench:
         self._problem: tuple[Kernel, Problem, Binary | None] | None = None
         self._ready = False
         self._lost_starts = 0
+        self._abandoned = self._closed = False
+        self._starting = threading.Lock()
         self._process: _Process | None = None
         self._started()
 
     overlaps = True
 
     def abandon(self) -> None:
+        self._abandoned = True
         process = self._process
         if process is not None and process.busy:
             process.interrupt()
 
+    def make(self, kernel: Kernel, problem: Problem) -> None:
+        self._problem, self._ready, self._abandoned = None, False, False
+        process = self._prepared()
+        with self._dropping():
+            process.ask("make", (kernel, problem), math.inf, BEGIN_LIMIT_S)
+
     def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
         """Raises EnvironmentalError when no measuring process can be made ready (see `lost`)."""
         self._problem, self._ready = (kernel, problem, comparer), False
+        self._abandoned = False
         self._prepared()
 
     def trial(self, variant: Variant, binary: Binary, best_ms: float = math.inf) -> Trial:
@@ -120,6 +131,8 @@ class RemoteBench:
                 self._process.ask("end", (), self._limits.launch_s, self._limits.trial_s)
 
     def close(self) -> None:
+        with self._starting:  # a trial that another thread is waiting for may be about to start a successor
+            self._closed = True
         if self._process is not None:
             self._process.close(self._close_s)
             self._process = None
@@ -138,6 +151,7 @@ class RemoteBench:
     def _ask(self, name: str, *arguments: Any, parts: int = 1) -> Any:
         """One request, of so many parts that may each take as long as a trial."""
         limit_s = parts * self._limits.trial_s
+        self._abandoned = False
         try:
             return self._ask_once(name, arguments, limit_s)
         except _DiedAtRest:  # nothing of the request was run: it is no fault of the variant's
@@ -170,6 +184,8 @@ class RemoteBench:
             if fault is None:
                 self._ready, self._lost_starts = True, 0
                 return process
+            if self._abandoned:
+                raise fault
             self._lost_starts += 1
             if self._lost_starts >= MOST_LOST_STARTS:
                 self.lost = str(fault)
@@ -187,10 +203,13 @@ class RemoteBench:
             )
 
     def _started(self) -> _Process:
-        if self._process is None:
-            self._ready = False
-            self._process = _Process(self._command, self._scratch)
-        return self._process
+        with self._starting:
+            if self._closed:
+                raise Crashed("the bench was closed meanwhile")
+            if self._process is None:
+                self._ready = False
+                self._process = _Process(self._command, self._scratch)
+            return self._process
 
     @contextlib.contextmanager
     def _dropping(self) -> Iterator[None]:
@@ -215,8 +234,9 @@ class RemoteBench:
             process.close(self._close_s)
         elif process is not None:
             process.kill()
-        if not self._command:
-            self._started()
+        if not self._command and not self._abandoned:
+            with contextlib.suppress(Crashed):
+                self._started()
 
 
 class _Process:

@@ -41,6 +41,9 @@ class ReplayBench:
         self._recording = device.recording
         self.spent_s = 0.0
 
+    def make(self, kernel: Kernel, problem: Problem) -> None:
+        return None
+
     def begin(self, kernel: Kernel, problem: Problem, comparer: Binary | None) -> None:
         return None
 

@@ -30,10 +30,10 @@ Times = Callable[[int], tuple[float, ...]]
 class TimingPlan:
     """How many launches a variant is worth.
 
-    One launch warms up, unless the check's own launch shows a variant that takes `hopeless_ratio` times the best known
-    median: that one is timed once. After `first_runs`, a variant whose best is `give_up_ratio` times the best
-    median is clearly slower and is left alone. The others run until `max_runs` or until `budget_ms` of launches is
-    spent, but `least_runs` times at least.
+    The check's launch warms up. When it shows a variant that takes `hopeless_ratio` times the best known median, that
+    one is timed once. After `first_runs`, a variant whose best is `give_up_ratio` times the best median is clearly
+    slower and is left alone. The others run until `max_runs` or until `budget_ms` of launches is spent, but
+    `least_runs` times at least.
     """
 
     first_runs: int = 3
@@ -56,13 +56,14 @@ LOOK_MS = 1.0
 def measure(
     times: Times, plan: TimingPlan, floor_ms: float, best_ms: float = math.inf, look_ms: float = 0.0
 ) -> Measurement:
-    """Warm-up, a first look, then enough runs for a median. `look_ms`: what a launch before took, 0 if not known.
+    """Warm-up, a first look, then enough runs for a median. `look_ms`: what a launch just before took, 0 if there was
+    none; it has warmed up, and tells a variant that is hopeless.
 
     Raises ImplausibleTime when the times stay below the physical floor, or are no times, on a second try.
     """
     hopeless = look_ms > max(plan.hopeless_ratio * best_ms, best_ms + LOOK_MS)
     for attempt in range(2):
-        if not hopeless:
+        if not look_ms:
             times(1)  # the first launch pays for lazy loading
         sample = list(times(1 if hopeless else plan.first_runs))
         if attempt == 0 and not _plausible(sample, floor_ms):

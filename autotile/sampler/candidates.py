@@ -12,7 +12,7 @@ Rows = np.ndarray[Any, Any]
 
 
 class Neighbourhood:
-    """Rows that differ little from a row. Each look-up is a binary search, so that a table may have millions of rows."""
+    """Rows that differ little from a row. Each look-up is a binary search: a table may have millions of rows."""
 
     def __init__(self, space: Space) -> None:
         self._space = space

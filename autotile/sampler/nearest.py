@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from optuna import samplers
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from autotile.errors import EnvironmentalError
 from autotile.sampler.rows import RowSampler
@@ -37,15 +38,22 @@ ones are `random` and `grid` here: over feasible rows there is nothing to add to
 
 def optuna_sampler(name: str, seed: int) -> BaseSampler:
     """The sampler of that name. Raises EnvironmentalError when a package that it needs is not installed."""
+    missing = [package for package in NEEDS.get(name, ()) if find_spec(package) is None]
+    if missing:
+        raise EnvironmentalError(
+            f"Optuna's sampler {name!r} needs {' and '.join(missing)}, which autotile does not: "
+            f"`pip install {' '.join(missing)}`, or leave search.sampler out for the default"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        try:
-            return OPTUNA[name](seed)
-        except ImportError as error:
-            raise EnvironmentalError(
-                f"Optuna's sampler {name!r} needs a package that is not installed ({error}); install it, or leave "
-                "search.sampler out for the default"
-            ) from error
+        return OPTUNA[name](seed)
+
+
+NEEDS = {"gp": ("torch", "scipy"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
+"""Packages that Optuna itself imports for a sampler only when that is used."""
+
+LEARNS_ROWS = ("tpe", "gp")
+"""Those that learn from any trial of a study. The others know their own proposals only, by marks that they set."""
 
 
 class NearestSampler(RowSampler):
@@ -53,39 +61,50 @@ class NearestSampler(RowSampler):
 
     Numbers are as far apart as their ranks, names and booleans equal or not; ties are broken at random. The inner
     sampler works on a study of its own, in which numbers are integers from 0 (their ranks), so that a sampler of
-    numbers alone can be used; each of its proposals gets the result of the row that was taken in its stead.
+    numbers alone can be used. With `learns_rows` that study holds the rows that were taken; else it holds the sampler's
+    own proposals, each with the result of the row that was taken in its stead.
     """
 
-    def __init__(self, space: Space, inner: BaseSampler, seed: int = 0, *, first: Sequence[int] = ()) -> None:
+    def __init__(
+        self, space: Space, inner: BaseSampler, seed: int = 0, *, first: Sequence[int] = (), learns_rows: bool = True
+    ) -> None:
         super().__init__(space, first)
         self._random = np.random.default_rng(seed)
         self._inner = optuna.create_study(direction="minimize", sampler=inner)
         self._columns = [_Column(space.codes[:, p], domain) for p, domain in enumerate(space.domains)]
         self._open = {f"p{p}": c.distribution for p, c in enumerate(self._columns) if len(space.domains[p]) > 1}
-        self._asked: dict[int, Trial] = {}
+        self._learns_rows = learns_rows
+        self._numbers: dict[int, int] = {}
+        """Of the inner study's running trials, by row."""
 
     def choose(self, study: Study, trial: FrozenTrial) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a sampler falls back to another, which Optuna says at each ask
             asked = self._inner.ask(self._open)
-        row = self._nearest({name: int(value) for name, value in asked.params.items()})
-        self._asked[row] = asked
+            row = self._nearest({name: int(value) for name, value in asked.params.items()})
+            if self._learns_rows:
+                self._inner.tell(asked, state=TrialState.FAIL)
+                self._numbers[row] = self._add(row, None, TrialState.RUNNING)
+            else:
+                self._numbers[row] = asked.number
         return row
 
     def learn(self, row: int, time_ms: float | None, cost: Cost | None) -> None:
-        asked = self._asked.pop(row, None)
         state = TrialState.COMPLETE if time_ms is not None else TrialState.FAIL
+        number = self._numbers.pop(row, None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if asked is not None:
-                self._inner.tell(asked, time_ms, state=state)
-                return
-            places = {
-                f"p{p}": int(c.places[c.codes[row]]) for p, c in enumerate(self._columns) if f"p{p}" in self._open
-            }
-            self._inner.add_trial(
-                optuna.trial.create_trial(params=places, distributions=self._open, value=time_ms, state=state)
-            )
+            if number is None:
+                self._add(row, time_ms, state)
+            else:
+                self._inner.tell(number, time_ms, state=state)
+
+    def _add(self, row: int, time_ms: float | None, state: TrialState) -> int:
+        """Puts a row into the inner study; gives its number there."""
+        places = {f"p{p}": int(c.places[c.codes[row]]) for p, c in enumerate(self._columns) if f"p{p}" in self._open}
+        trial = optuna.trial.create_trial(params=places, distributions=self._open, value=time_ms, state=state)
+        self._inner.add_trial(trial)
+        return len(self._inner.get_trials(deepcopy=False)) - 1
 
     def _nearest(self, places: dict[str, int]) -> int:
         distance = np.where(self.free, np.float32(0), np.float32(np.inf))

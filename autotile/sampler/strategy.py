@@ -11,7 +11,7 @@ from optuna.trial import Trial, TrialState
 
 from autotile.errors import UsageError
 from autotile.sampler.feasible import FeasibleSampler
-from autotile.sampler.nearest import NearestSampler, optuna_sampler
+from autotile.sampler.nearest import LEARNS_ROWS, NearestSampler, optuna_sampler
 from autotile.sampler.rows import BUILD_S, RUN_S, OrderedSampler, RowSampler, UniformSampler
 from autotile.space import Space
 from autotile.types import Record
@@ -52,7 +52,9 @@ class Strategy:
         elif sampler == "random":
             self._sampler = UniformSampler(space, seed, first)
         else:
-            self._sampler = NearestSampler(space, optuna_sampler(sampler, seed), seed, first=first)
+            self._sampler = NearestSampler(
+                space, optuna_sampler(sampler, seed), seed, first=first, learns_rows=sampler in LEARNS_ROWS
+            )
         self._space, self._jobs, self._costs = space, jobs, costs
         try:
             self._study = optuna.create_study(

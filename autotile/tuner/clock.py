@@ -20,6 +20,7 @@ class Clock:
     finals_s: float = 0.0
     other_s: float = 0.0
     idle_s: float = 0.0
+    data_s: float = 0.0
 
     @property
     def elapsed_s(self) -> float:
@@ -35,4 +36,5 @@ class Clock:
             self.finals_s,
             self.other_s,
             self.idle_s,
+            self.data_s,
         )

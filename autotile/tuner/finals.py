@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -129,13 +130,15 @@ def _timed_again(finalists: Sequence[Finalist], workshop: Workshop, first: Final
 
 def _proven(finalist: Finalist, workshop: Workshop, trials: int) -> Record:
     """The finalist's record, marked. Raises VariantError when it does not hold."""
-    worst = fairly(
-        partial(prove, workshop.bench, workshop.builder, finalist.variant, finalist.binary, workshop.comparer())
-    )
-    record = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
-    if workshop.tracer is not None:
-        variant = finalist.variant
-        record = _noted(record, TRACED, workshop.tracer.trace(variant.kernel, variant.problem, variant))
+    variant, tracer = finalist.variant, workshop.tracer
+    with ThreadPoolExecutor(1) as beside:  # the emulator's opinion does not need the device
+        traced = None
+        if tracer is not None:
+            traced = beside.submit(tracer.trace, variant.kernel, variant.problem, variant)
+        worst = fairly(partial(prove, workshop.bench, workshop.builder, variant, finalist.binary, workshop.comparer()))
+        record = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
+        if traced is not None:
+            record = _noted(record, TRACED, traced.result())
     return _marked(record, trials)
 
 

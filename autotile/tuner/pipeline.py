@@ -12,7 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +28,7 @@ REMEMBERED = 0.8
 """Weight of the past in the running means of what a build and a trial take."""
 
 Key = TypeVar("Key")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,16 @@ class _Measuring(Generic[Key]):
 class Pipeline(Generic[Key]):
     """The variants under way in one search. `close` it; what has not ended by then is dropped.
 
-    `measure` checks and times a built variant; it is called in another thread where the bench allows it, so that asking
-    goes on meanwhile. `settled` says of a built variant, when its turn comes, that there is nothing to measure.
+    `prepare` makes the bench ready, `measure` checks and times a built variant; both are called in another thread where
+    the bench allows it, so that asking and building go on meanwhile. `settled` says of a built variant, when its turn
+    comes, that there is nothing to measure.
     """
 
     def __init__(
         self,
         builder: Builder,
         bench: Bench,
+        prepare: Callable[[], None],
         measure: Callable[[Variant, Binary], Trial],
         settled: Callable[[Variant, Binary], bool],
     ) -> None:
@@ -82,11 +85,20 @@ class Pipeline(Generic[Key]):
         self._ended: list[Outcome[Key]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="autotile-measure") if bench.overlaps else None
         self._build_s = self._trial_s = 0.0
+        self._closing = False
         self.idle_s = 0.0
         """Seconds in which the device waited for a compiler."""
+        self.prepare_s = 0.0
+        """Seconds that `prepare` took."""
+        self._prepared: Future[float] | None = self._call(_timed(prepare))
 
     def __len__(self) -> int:
         return len(self._building) + len(self._ready) + len(self._ended) + (self._measuring is not None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the bench has been made ready."""
+        return self._prepared is None
 
     @property
     def wants_more(self) -> bool:
@@ -110,14 +122,14 @@ class Pipeline(Generic[Key]):
         self.keep_busy()
         self._collect_measured()
         futures: list[Future[Any]] = [building.future for building in self._building]
-        if not self._ended and (futures or self._measuring is not None):
+        if self._prepared is not None:
+            futures = [self._prepared]  # nothing can end before
+        elif self._measuring is not None:
+            futures.append(self._measuring.future)
+        if not self._ended and futures:
             begun = time.perf_counter()
-            wait(
-                futures + ([] if self._measuring is None else [self._measuring.future]),
-                timeout_s,
-                return_when=FIRST_COMPLETED,
-            )
-            if self._measuring is None:
+            wait(futures, timeout_s, return_when=FIRST_COMPLETED)
+            if self._prepared is None and self._measuring is None:
                 self.idle_s += time.perf_counter() - begun
             self.keep_busy()
             self._collect_measured()
@@ -126,6 +138,10 @@ class Pipeline(Generic[Key]):
 
     def keep_busy(self) -> None:
         """Gives the device its next, if it is free and one is ready."""
+        if self._prepared is not None:
+            if not self._prepared.done():
+                return
+            self.prepare_s, self._prepared = self._prepared.result(), None
         self._collect_built()
         while self._measuring is None and self._ready:
             key, variant, binary = self._ready.popleft()
@@ -146,7 +162,8 @@ class Pipeline(Generic[Key]):
         """Drops what is under way. The trial that runs is waited for, or broken off with `abandon`."""
         for building in self._building:
             building.future.cancel()
-        if abandon and self._measuring is not None:
+        self._closing = True
+        if abandon:
             self._bench.abandon()
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
@@ -166,6 +183,8 @@ class Pipeline(Generic[Key]):
 
     def _begun(self, variant: Variant, binary: Binary) -> Future[tuple[Trial | VariantError, float]]:
         def run() -> tuple[Trial | VariantError, float]:
+            if self._closing:
+                raise CancelledError
             begun = time.perf_counter()
             try:
                 outcome: Trial | VariantError = self._measure(variant, binary)
@@ -173,11 +192,15 @@ class Pipeline(Generic[Key]):
                 outcome = error
             return outcome, time.perf_counter() - begun
 
+        return self._call(run)
+
+    def _call(self, work: Callable[[], Answer]) -> Future[Answer]:
+        """In the thread for the device; where there is none, here and now."""
         if self._thread is not None:
-            return self._thread.submit(run)
-        future: Future[tuple[Trial | VariantError, float]] = Future()
+            return self._thread.submit(work)
+        future: Future[Answer] = Future()
         try:
-            future.set_result(run())
+            future.set_result(work())
         except Exception as error:  # as a thread would hand it on: it is raised when the result is asked for
             future.set_exception(error)
         return future
@@ -192,6 +215,15 @@ class Pipeline(Generic[Key]):
             self._ended.append(Outcome(ended.key, ended.variant, ended.binary, error=outcome, wall_s=wall_s))
         else:
             self._ended.append(Outcome(ended.key, ended.variant, ended.binary, outcome, wall_s=wall_s))
+
+
+def _timed(work: Callable[[], None]) -> Callable[[], float]:
+    def run() -> float:
+        begun = time.perf_counter()
+        work()
+        return time.perf_counter() - begun
+
+    return run
 
 
 def _mean(mean: float, value: float) -> float:

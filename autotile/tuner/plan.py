@@ -31,7 +31,7 @@ class Plan:
     points: Mapping[str, int]
     known: Mapping[int, Record]
     built: Sequence[int] = ()
-    """Rows that were built before, as the cache of binaries should know: measured under another driver, or left aside."""
+    """Rows that were built before, so that their binaries should be cached: for another driver, or left aside."""
     warm: Sequence[int] = ()
     """Rows that were the best elsewhere (see warm.py)."""
 

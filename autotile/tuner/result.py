@@ -18,7 +18,7 @@ class Phases:
 
     Building and asking overlap the rest: `build_s` is the sum over the compilers of this run. `other_s` is what the
     device was taken for beside checks and timing (loading machine code, passing messages), `idle_s` what it waited for
-    a compiler.
+    a compiler. `data_s`: opening the device in its process, making the data and the reference, beside the first builds.
     """
 
     total_s: float
@@ -29,6 +29,7 @@ class Phases:
     finals_s: float
     other_s: float = 0.0
     idle_s: float = 0.0
+    data_s: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)

@@ -78,10 +78,7 @@ class ProblemSearch:
         best = self._saved()
         uncrowned = self._best() is not None and not self.points and not self._crowned_among(best)
         if stopped_by is None or uncrowned:
-            self.bench.begin(self.kernel, self.problem, self.workshop.comparer())
-            stopped_by = stopped_by or self._trials()
-            if stopped_by not in ("device_lost", "edited") and not self.points:
-                stopped_by, best = self._crowned(stopped_by, best)
+            stopped_by, best = self._tried_and_crowned(stopped_by, best)
             self.bench.end()
         named = {name: self.records[row] for name, row in self.points.items() if row in self.records}
         return SearchResult(
@@ -98,6 +95,23 @@ class ProblemSearch:
             phases=self.clock.phases(),
             named=named,
         )
+
+    def _tried_and_crowned(self, stopped_by: str | None, saved: Record | None) -> tuple[str, Record | None]:
+        """The trials, unless there are none to make (`stopped_by` says why), and the finals."""
+        if stopped_by is None:
+            try:
+                stopped_by = self._trials()
+            except KeyboardInterrupt:  # another one, while the first was being obeyed
+                return "interrupted", saved
+        else:
+            self._begin()
+        if stopped_by in ("device_lost", "edited") or self.points:
+            return stopped_by, saved
+        return self._crowned(stopped_by, saved)
+
+    def _begin(self) -> None:
+        """Puts the problem's data on the device."""
+        self.workshop.begin(self.kernel, self.problem)
 
     def _title(self) -> str:
         """The study's name in a storage: one a run, so that it holds just what this run knew and tried."""
@@ -139,6 +153,7 @@ class ProblemSearch:
         pipeline: Pipeline[tuple[Any, int]] = Pipeline(
             self.builder,
             self.bench,
+            self._begin,
             lambda variant, binary: self.bench.trial(variant, binary, self._best_ms()),
             lambda variant, binary: (binary.digest, variant.launch) in self.timed,
         )
@@ -152,7 +167,7 @@ class ProblemSearch:
                 raise
             return "edited"
         except EnvironmentalError as error:
-            if self.bench.lost is None and not any(record.ok for record in self.records.values()):
+            if not pipeline.ready or (self.bench.lost is None and not any(r.ok for r in self.records.values())):
                 raise
             self.listener.note(f"no more can be measured: {error}")
             return "device_lost" if self.bench.lost is not None else "toolchain_lost"
@@ -161,6 +176,7 @@ class ProblemSearch:
         finally:
             pipeline.close(abandon=interrupted)
             self.clock.idle_s += pipeline.idle_s
+            self.clock.data_s += pipeline.prepare_s
 
     def _until_the_end(self, pipeline: Pipeline[tuple[Any, int]]) -> str:
         while True:
@@ -248,6 +264,8 @@ class ProblemSearch:
             self.first = record
         if record.ok and record.binary_digest:
             self.timed.setdefault((record.binary_digest, record.launch), record)
+        if record.ok and record is self._best() and self.workshop.tracer is not None and row in self.built:
+            self.workshop.tracer.prepare([self.built[row][0]])  # it may well be the winner, and is traced then
         self.strategy.tell(trial, record)
         self.listener.tried(record, self._best(), len(self.records))
 

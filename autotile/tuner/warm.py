@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 from autotile.space import Space
-from autotile.store import RecordStore
+from autotile.store import RecordStore, StoreWarning
 from autotile.types import Identity, Problem, Record
 
 MOST_WARM = 6
@@ -17,7 +18,11 @@ def warm_rows(space: Space, problem: Problem, identity: Identity, store: RecordS
 
     A best whose configuration is not feasible here, or outside the domains, is left out.
     """
-    bests = [record for record in store.bests(problem.kernel) if record.ok]
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", StoreWarning
+        )  # a damaged file elsewhere is for the search of its problem to say
+        bests = [record for record in store.bests(problem.kernel) if record.ok]
     bests.sort(key=lambda record: _distance(record, problem, identity))
     rows = (space.row_of(record.configuration) for record in bests)
     return list(dict.fromkeys(row for row in rows if row is not None))[:MOST_WARM]

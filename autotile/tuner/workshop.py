@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from autotile.build import Builder
 from autotile.devices.base import Device
+from autotile.kernels import Kernel
 from autotile.measure import Bench, Limits, TimingPlan, Tracer, open_bench
 from autotile.measure.limits import TRIAL_LIMIT_S
 from autotile.spec import SearchOptions
 from autotile.store import RecordStore
 from autotile.tuner.result import Listener
-from autotile.types import Binary
+from autotile.types import Binary, Problem
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,12 @@ class Workshop:
     def comparer(self) -> Binary | None:
         """The kernel with which the device compares outputs, built; None where the host compares."""
         return None if self.device.comparer is None else self.builder.build(self.device.comparer)
+
+    def begin(self, kernel: Kernel, problem: Problem) -> None:
+        """Puts a problem's data on the device, in its process; the comparer is built while they are made."""
+        building = None if self.device.comparer is None else self.builder.submit(self.device.comparer)
+        self.bench.make(kernel, problem)
+        self.bench.begin(kernel, problem, None if building is None else building.result())
 
 
 @contextmanager

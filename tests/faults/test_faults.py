@@ -202,12 +202,11 @@ def test_compile_faults_cost_a_record_each(walk: Kernel, tmp_path: Path) -> None
 def test_the_files_limit_reaches_the_compilers(walk: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
 
-    class Limited(FakeBuilder):
-        def __init__(self, target: Any, jobs: int | None = None, *, timeout_s: float) -> None:
-            super().__init__()
-            limits.append(timeout_s)
+    def limited(target: Any, jobs: int | None, timeout_s: float) -> FakeBuilder:
+        limits.append(timeout_s)
+        return FakeBuilder()
 
-    monkeypatch.setattr("autotile.tuner.searches.Builder", Limited)
+    monkeypatch.setattr("autotile.tuner.searches.open_builder", limited)
     for options in (SearchOptions(trials=1, compile_limit_s=7.0), SearchOptions(trials=1)):
         spec = Spec(walk, (walk.problem({"n": SIZE}),), TWELVE, search=options)
         search_all([spec], FakeDevice(), MemoryStore(), fresh=True)

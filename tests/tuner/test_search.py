@@ -122,8 +122,8 @@ def test_a_space_of_none_says_what_rejects(tune: Any) -> None:
 
 
 def test_the_time_limit(tune: Any) -> None:
-    device = FakeDevice(on_check=lambda values, n: time.sleep(0.02 if n == SIZE else 0))
-    result = tune(device, parameters={}, trials=40, time_s=0.05)
+    device = FakeDevice(on_check=lambda values, n: time.sleep(0.1 if n == SIZE else 0))
+    result = tune(device, parameters={}, trials=40, time_s=0.5)
     assert result.stopped_by == "time"
     assert 0 < result.new_trials < 40
     assert result.best is not None
