@@ -122,7 +122,10 @@ def with_autotile(device: str, size: int) -> Report:
     return report | {
         "per_s_without_finals": len(result.records) / (wall_s - phases.finals_s),
         "phases_s": {
+            "data, reference, opening": phases.data_s,
             "asking": phases.ask_s,
+            "loading": phases.other_s,
+            "waiting for compilers": phases.idle_s,
             "checking": phases.check_s,
             "timing": phases.measure_s,
             "finals and proof": phases.finals_s,

@@ -61,7 +61,7 @@ class Terms:
                 medians.append(0.5 * root)
             self._tables.append((p, 1.0 - np.eye(sizes[p])))
             medians.append(2.0 * root if ordered else root)
-        medians += [0.5 * root] * self._derived.shape[1]
+        medians += [2.0 * root] * self._derived.shape[1]  # they count once trials show that they do
         self.medians = np.log(medians)
 
     def __len__(self) -> int:

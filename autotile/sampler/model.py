@@ -8,10 +8,10 @@ ahead spread out.
 - The first asks, until two different times are told, spread over the values of each parameter.
 - A large table is looked at through some thousands of candidates: random rows, all rows within two parameters of the
   best, and the neighbours of those that the model likes best, found anew whenever the best or the model changes.
-- A candidate's score is its expected improvement on the best, by a margin; times its chance not to fail, from the same
+- A candidate's score is its expected improvement on the best, by a margin; times its chance not to fail, from another
   process over 1 and 0 (Gelbart, Snoek and Adams, Bayesian Optimization with Unknown Constraints, 2014, also weigh by a
-  chance); over what it will cost to build and run, to a power (Snoek, Larochelle and Adams, Practical Bayesian
-  Optimization, 2012, section 3.2: improvement per second), from the same process over the logarithm of costs. A row
+  chance), whose scales are its own, since what decides on failing need not matter to the time; over what it will cost to build and run, to a power (Snoek, Larochelle and Adams, Practical Bayesian
+  Optimization, 2012, section 3.2: improvement per second), from the first process over the logarithm of costs. A row
   that needs no building any more is the cheaper for it.
 - In between come a Thompson draw (Thompson, 1933) and the model's mean, since no one score is best at all times.
 - The model is not believed about the closest rows, as it can be sure and wrong: towards the end, and whenever the best
@@ -94,6 +94,8 @@ class Model:
         self._scales = Scales.prior(self._terms)
         self._fits = self._fitted_to = 0
         self._posterior: Posterior | None = None
+        self._chance_scales = self._scales
+        self._chances: Posterior | None = None  # of success, once something has failed
         self._known: list[int] = []  # the rows that the posterior is conditioned on, in its order
         self._news: list[int] = []  # told since
         self._leaders: list[int] = []
@@ -163,12 +165,12 @@ class Model:
         targets = self._told.targets(self._known)
         mean = posterior.mean(targets)
         if kind == "mean":
-            return -mean
+            return np.asarray(self._log_chances() - mean)
         deviation = posterior.deviation(np.fromiter(self._pending, np.int64))
         if kind == "draw":
-            return np.asarray(-mean - deviation * self._random.standard_normal(len(mean)))
+            return np.asarray(self._log_chances() - mean - deviation * self._random.standard_normal(len(mean)))
         gain = log_improvement(targets.min() - margin - mean, deviation)
-        return gain + self._log_chances(posterior) - COST_POWER * self._log_costs(posterior)
+        return gain + self._log_chances() - COST_POWER * self._log_costs(posterior)
 
     def expected_gain(self) -> float | None:
         """By what share of its time the best should still fall with the most promising row; None before it is known.
@@ -184,15 +186,17 @@ class Model:
         unit = max(1e-9, float(logs.std()))
         mean = self._posterior.mean((logs - logs.mean()) / unit)
         deviation = self._posterior.deviation(np.empty(0, np.int64))
-        gains = log_improvement((logs.min() - logs.mean()) / unit - mean, deviation)
+        gains = log_improvement((logs.min() - logs.mean()) / unit - mean, deviation) + self._log_chances()
         return unit * float(np.exp(gains[open_].max()))
 
-    def _log_chances(self, posterior: Posterior) -> Array | float:
+    def _log_chances(self) -> Array | float:
         """The logarithm of each candidate's chance to be right; 0 where nothing has failed yet."""
         if not self._told.failures:
             return 0.0
+        if self._chances is None:
+            self._chances = Posterior(self._terms, self._chance_scales, self._candidates, np.asarray(self._known))
         right = self._told.successes(self._known)
-        return log_chance(right.mean() + posterior.mean(right - right.mean()))
+        return log_chance(right.mean() + self._chances.mean(right - right.mean()))
 
     def _log_costs(self, posterior: Posterior) -> Array | float:
         """The logarithm of what each candidate is expected to cost, but for a constant."""
@@ -216,6 +220,8 @@ class Model:
             else:
                 for row in self._news:
                     self._posterior.add(row)
+                    if self._chances is not None:
+                        self._chances.add(row)
                     self._known.append(row)
             self._news.clear()
         return self._posterior
@@ -243,6 +249,7 @@ class Model:
     def _conditioned(self, candidates: Array) -> Posterior:
         candidates = np.unique(candidates)
         self._candidates = candidates[self._free[candidates]]
+        self._chances = None
         return Posterior(self._terms, self._scales, self._candidates, np.asarray(self._known))
 
     def _refit(self, rows: list[int]) -> None:
@@ -254,6 +261,10 @@ class Model:
             prior = Scales.prior(self._terms).logs
             starts.append(Scales(prior + self._random.standard_normal(len(prior))))
         self._scales = fit(self._terms, np.asarray(rows), self._told.targets(rows), starts)
+        right = self._told.successes(rows)
+        if 0 < right.sum() < len(right):
+            right = (right - right.mean()) / right.std()
+            self._chance_scales = fit(self._terms, np.asarray(rows), right, [self._chance_scales])
 
     def _some(self, order: list[int], most: int, share: float) -> list[int]:
         """At most so many of the rows: the best, as a share of them, and others at random."""

@@ -15,7 +15,11 @@ from autotile.tuner.workshop import Workshop
 from autotile.types import OF_TRIALS, PROVEN, Binary, Configuration, Measurement, Record
 
 FINALISTS = 5
-"""How many of the best are timed again."""
+"""How many of the best come to the finals."""
+
+CLOSE = 1.03
+"""Those that took up to so many times as long as the best are timed again, as noise may have put them into the wrong
+order. The others stand by, in case that none of them holds."""
 
 DRIFT = "drift"
 """The entry of a winner's `extra`: the time of the search's first variant in the finals, over its time at the start."""
@@ -80,7 +84,11 @@ def crown(
     workshop.listener.finals(len(finalists))
     if workshop.tracer is not None:
         workshop.tracer.prepare(finalist.variant for finalist in finalists)
-    timed = _timed_again(finalists, workshop, first) if retime and finalists else list(finalists)
+    timed = list(finalists)
+    if retime and finalists:
+        most_ms = CLOSE * min(finalist.measurement.time_ms for finalist in finalists)
+        close = [finalist for finalist in finalists if finalist.measurement.time_ms <= most_ms]
+        timed = [*_timed_again(close, workshop, first), *(f for f in finalists if f not in close)]
     again = {finalist.record.configuration for finalist in finalists}
     failed: list[Record] = []
     for finalist in sorted(timed, key=lambda f: f.record.time_ms):
