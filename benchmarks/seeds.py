@@ -66,7 +66,7 @@ def cold(config: str, seed: int, **options: Any) -> tuple[SearchResult, float]:
         (result,) = autotile.search(config, device="cuda", seed=seed, **options)
         wall_s = time.perf_counter() - begun
     print(
-        f"seed {seed}: {result.best.time_ms if result.best else None} ms, {result.new_trials} trials in {wall_s:.1f} s, "
+        f"seed {seed}: {result.best}: {result.new_trials} trials in {wall_s:.1f} s, "
         f"stopped by {result.stopped_by}",
         flush=True,
     )

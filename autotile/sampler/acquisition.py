@@ -20,13 +20,22 @@ def log_improvement(lead: Array, deviation: Array) -> Array:
     return np.asarray(np.log(deviation) + np.interp(z, _GRID, _GAINS) + 12 * np.minimum(0, z + 12))
 
 
-LEAST_CHANCE = 0.02
-"""The chance of success of a row in the midst of failures: a regression on zeros and ones is no certainty."""
+FAIR_CHANCE = 1 / 3
+"""A chance that is held against nobody: the best often lies next to what fails, and weighing by the chance itself would
+shun it."""
 
 
-def log_chance(mean: Array) -> Array:
-    """The logarithm of a row's chance to be right, from the mean of a regression on 1 (right) and 0 (failed)."""
-    return np.asarray(np.log(np.clip(mean, LEAST_CHANCE, 1.0)))
+def log_chance(mean: Array, deviation: Array) -> Array:
+    """What is held against a row that will likely fail: the logarithm of its chance over a fair one; 0 for a fair one.
+
+    The chance is that a regression on 1 (right) and 0 (failed) is above ½ there. From a table; below it log(φ(z) / −z),
+    which the chance comes to far out.
+    """
+    z = (mean - 0.5) / deviation
+    far = np.minimum(z, _GRID[0])
+    tail = -0.5 * far * far - np.log(-far * math.sqrt(2 * math.pi))
+    chances = np.where(z < _GRID[0], tail, np.interp(z, _GRID, _CHANCES))
+    return np.asarray(np.minimum(chances - math.log(FAIR_CHANCE), 0.0))
 
 
 def _log_gain(z: float) -> float:
@@ -36,3 +45,4 @@ def _log_gain(z: float) -> float:
 
 _GRID = np.linspace(-12, 12, 24 * 64 + 1)
 _GAINS = np.asarray([_log_gain(float(z)) for z in _GRID])
+_CHANCES = np.asarray([math.log(math.erfc(-float(z) / math.sqrt(2)) / 2) for z in _GRID])

@@ -81,18 +81,27 @@ class Terms:
         whole[:, self._width :] = self._derived[rows]
         return whole
 
-    def squared(self, left: Array, right: Array, weights: Array) -> Array:
-        """r² between the coordinates of two sets of rows, left × right: products of matrices, in their precision."""
-        form = np.zeros((left.shape[1], left.shape[1]), right.dtype)
+    def form(self, weights: Array) -> Array:
+        """The matrix of the quadratic form that `squared` needs for the terms' weights."""
+        width = self._width + self._derived.shape[1]
+        form = np.zeros((width, width))
         for (p, table), weight in zip(self._tables, weights, strict=False):
             part = slice(self._offsets[p], self._offsets[p] + len(table))
-            form[part, part] += (weight * table).astype(right.dtype)
+            form[part, part] += weight * table
+        derived = np.arange(self._width, width)
+        form[derived, derived] = -2 * weights[len(self._tables) :]
+        return form
+
+    def squared(self, left: Array, right: Array, form: Array, weights: Array) -> Array:
+        """r² between the coordinates of two sets of rows, left × right: a product of matrices, in right's precision."""
         left = left.astype(right.dtype, copy=False)
-        r2 = (left @ form) @ right.T
-        scale = np.sqrt(weights[len(self._tables) :]).astype(right.dtype)
-        a, b = left[:, self._width :] * scale, right[:, self._width :] * scale
-        r2 += np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b) - 2 * (a @ b.T)
-        return np.asarray(np.maximum(r2, 0))
+        r2 = (left @ form.astype(right.dtype, copy=False)) @ right.T
+        if self._derived.shape[1]:
+            derived = weights[len(self._tables) :].astype(right.dtype)
+            a, b = left[:, self._width :], right[:, self._width :]
+            r2 += np.einsum("ij,ij,j->i", a, a, derived)[:, None]
+            r2 += np.einsum("ij,ij,j->i", b, b, derived)
+        return np.asarray(np.maximum(r2, 0, out=r2))
 
 
 def places(domain: tuple[Value, ...]) -> Array:
@@ -222,6 +231,8 @@ class Posterior:
 
     def __init__(self, terms: Terms, scales: Scales, candidates: Array, known: Array) -> None:
         self._terms, self._scales = terms, scales
+        self._form = terms.form(scales.weights)
+        self._single = self._form.astype(np.float32)
         self._candidates = terms.coordinates(candidates, np.float32)
         self._known = terms.coordinates(known)
         self._half = self._half_of(self._covariance(self._known, self._known))
@@ -264,8 +275,16 @@ class Posterior:
         return np.asarray(np.sqrt(np.maximum(variance, np.float32(1e-9))))
 
     def _covariance(self, left: Array, right: Array) -> Array:
-        a = np.sqrt(5 * self._terms.squared(left, right, self._scales.weights))
-        return np.asarray(self._scales.variance * (1 + a + a * a / 3) * np.exp(-a))
+        form = self._single if right.dtype == np.float32 else self._form
+        a = np.sqrt(5 * self._terms.squared(left, right, form, self._scales.weights))
+        decay = np.exp(-a)
+        shape = a * a
+        shape /= 3
+        shape += a
+        shape += 1
+        shape *= decay
+        shape *= self._scales.variance
+        return np.asarray(shape)
 
     def _half_of(self, covariance: Array) -> Array:
         """The inverse of the Cholesky factor, with the noise of what is measured."""

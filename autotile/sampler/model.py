@@ -8,11 +8,12 @@ ahead spread out.
 - The first asks, until two different times are told, spread over the values of each parameter.
 - A large table is looked at through some thousands of candidates: random rows, all rows within two parameters of the
   best, and the neighbours of those that the model likes best, found anew whenever the best or the model changes.
-- A candidate's score is its expected improvement on the best, by a margin; times its chance not to fail, from another
-  process over 1 and 0 (Gelbart, Snoek and Adams, Bayesian Optimization with Unknown Constraints, 2014, also weigh by a
-  chance), whose scales are its own, since what decides on failing need not matter to the time; over what it will cost to build and run, to a power (Snoek, Larochelle and Adams, Practical Bayesian
-  Optimization, 2012, section 3.2: improvement per second), from the first process over the logarithm of costs. A row
-  that needs no building any more is the cheaper for it.
+- A candidate's score is its expected improvement on the best, by a margin; times its chance not to fail where that
+  is small (Gelbart, Snoek and Adams, Bayesian Optimization with Unknown Constraints, 2014, weigh by the chance itself),
+  from a process over 1 and 0 with scales of its own, since what decides on failing need not matter to the time; over
+  what it will cost to build and run, to a power (Snoek, Larochelle and Adams, Practical Bayesian Optimization, 2012,
+  section 3.2: improvement per second), from the first process over the logarithm of costs. A row that needs no building
+  any more is the cheaper for it.
 - In between come a Thompson draw (Thompson, 1933) and the model's mean, since no one score is best at all times.
 - The model is not believed about the closest rows, as it can be sure and wrong: towards the end, and whenever the best
   has stood for long, all that differ from the best in one parameter are tried first, in the order of the model's mean;
@@ -23,6 +24,7 @@ ahead spread out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +52,9 @@ MOST_KNOWN = 300
 
 FITTED = 150
 """Rows that its scales are fitted to, likewise."""
+
+JUDGED = 60
+"""Rows that were right, and rows that failed, from which the chance to fail is learnt."""
 
 GROWTH = 1.2
 """The scales are fitted anew when this many times as many trials are told."""
@@ -96,6 +101,7 @@ class Model:
         self._posterior: Posterior | None = None
         self._chance_scales = self._scales
         self._chances: Posterior | None = None  # of success, once something has failed
+        self._judged: list[int] = []  # the rows that it is conditioned on
         self._known: list[int] = []  # the rows that the posterior is conditioned on, in its order
         self._news: list[int] = []  # told since
         self._leaders: list[int] = []
@@ -186,17 +192,21 @@ class Model:
         unit = max(1e-9, float(logs.std()))
         mean = self._posterior.mean((logs - logs.mean()) / unit)
         deviation = self._posterior.deviation(np.empty(0, np.int64))
-        gains = log_improvement((logs.min() - logs.mean()) / unit - mean, deviation) + self._log_chances()
-        return unit * float(np.exp(gains[open_].max()))
+        gains = log_improvement((logs.min() - logs.mean()) / unit - mean, deviation)
+        gains = gains + self._log_chances()
+        return unit * math.exp(np.max(gains[open_]))
 
     def _log_chances(self) -> Array | float:
-        """The logarithm of each candidate's chance to be right; 0 where nothing has failed yet."""
+        """What is held against each candidate that will likely fail; 0 where nothing has failed yet."""
         if not self._told.failures:
             return 0.0
         if self._chances is None:
-            self._chances = Posterior(self._terms, self._chance_scales, self._candidates, np.asarray(self._known))
-        right = self._told.successes(self._known)
-        return log_chance(right.mean() + self._chances.mean(right - right.mean()))
+            self._judged = self._some_of_both(self._known)
+            self._chances = Posterior(self._terms, self._chance_scales, self._candidates, np.asarray(self._judged))
+        right = self._told.successes(self._judged)
+        spread = max(1e-9, float(right.std()))  # the scales are of targets whose deviation is 1
+        deviation = spread * self._chances.deviation(np.empty(0, np.int64))
+        return log_chance(right.mean() + self._chances.mean(right - right.mean()), deviation)
 
     def _log_costs(self, posterior: Posterior) -> Array | float:
         """The logarithm of what each candidate is expected to cost, but for a constant."""
@@ -222,6 +232,7 @@ class Model:
                     self._posterior.add(row)
                     if self._chances is not None:
                         self._chances.add(row)
+                        self._judged.append(row)
                     self._known.append(row)
             self._news.clear()
         return self._posterior
@@ -261,10 +272,18 @@ class Model:
             prior = Scales.prior(self._terms).logs
             starts.append(Scales(prior + self._random.standard_normal(len(prior))))
         self._scales = fit(self._terms, np.asarray(rows), self._told.targets(rows), starts)
-        right = self._told.successes(rows)
+        judged = self._some_of_both(rows)
+        right = self._told.successes(judged)
         if 0 < right.sum() < len(right):
             right = (right - right.mean()) / right.std()
-            self._chance_scales = fit(self._terms, np.asarray(rows), right, [self._chance_scales])
+            self._chance_scales = fit(self._terms, np.asarray(judged), right, [self._chance_scales])
+
+    def _some_of_both(self, rows: list[int]) -> list[int]:
+        """At most JUDGED right ones among the rows, and as many that failed."""
+        right = self._told.successes(rows) > 0
+        kinds = (np.asarray(rows)[right], np.asarray(rows)[~right])
+        some = [k if len(k) <= JUDGED else self._random.choice(k, JUDGED, replace=False) for k in kinds]
+        return [int(row) for row in np.concatenate(some)]
 
     def _some(self, order: list[int], most: int, share: float) -> list[int]:
         """At most so many of the rows: the best, as a share of them, and others at random."""

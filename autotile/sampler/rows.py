@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import threading
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from autotile.errors import ArgumentValueError
 from autotile.sampler.told import Cost
 from autotile.space import Space
 
@@ -25,8 +28,11 @@ class RowSampler(BaseSampler):
 
     What has been tried it learns from the study alone, before each proposal: from trials of other processes in a shared
     storage too, from ones that were added by hand, and from those still running, which count as taken. A trial of
-    parameters outside the space is passed over. Rows in `first` come before all others. When every row has been taken,
-    `study.optimize` is stopped; who asks on gets the first row again.
+    parameters outside the space is passed over. Rows in `first` come before all others. A trial that was enqueued with
+    values for some parameters gets the first free row that has them. When every row has been taken, `study.optimize` is
+    stopped; who asks on gets the first row again. Several threads may ask (`n_jobs`), one at a time.
+
+    Asking raises ArgumentValueError for a study that maximises, and for values that are no times: they are more than 0.
     """
 
     def __init__(self, space: Space, first: Sequence[int] = ()) -> None:
@@ -39,6 +45,7 @@ class RowSampler(BaseSampler):
         self._heard = 0
         """Trials of the study that were looked at, by number: all below are known but for the `_unheard`."""
         self._unheard: set[int] = set()
+        self._asking = threading.Lock()
 
     # ---- for subclasses ------------------------------------------------------------------------------------------
 
@@ -66,12 +73,13 @@ class RowSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        self.catch_up(study, trial.number)
-        if self.exhausted:
-            return dict(self.space.configuration(0))
-        row = self._next(study, trial)
-        self.take(row)
-        return dict(self.space.configuration(row))
+        if study.direction != StudyDirection.MINIMIZE:
+            raise ArgumentValueError("the study maximises; times are minimised: create_study(direction='minimize')")
+        with self._asking:
+            self.catch_up(study, trial.number)
+            row = 0 if self.exhausted else self._next(study, trial)
+            self.take(row)
+            return dict(self.space.configuration(row))
 
     def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution) -> Any:
         raise ValueError(
@@ -99,8 +107,7 @@ class RowSampler(BaseSampler):
         if not trial.state.is_finished():
             return False
         if row is not None:
-            right = trial.state == TrialState.COMPLETE
-            self.learn(row, float(trial.values[0]) if right and trial.values else None, _cost_of(trial))
+            self.learn(row, _time_of(trial), _cost_of(trial))
         return True
 
     def _row_of(self, trial: FrozenTrial) -> int | None:
@@ -110,11 +117,35 @@ class RowSampler(BaseSampler):
             return None
 
     def _next(self, study: Study, trial: FrozenTrial) -> int:
+        if fixed := trial.system_attrs.get("fixed_params"):  # Optuna's own key of what a trial was enqueued with
+            row = self._free_with(fixed)
+            if row is not None:
+                return row
         while self._first:
             row = self._first.pop(0)
             if self.free[row]:
                 return row
         return self.choose(study, trial)
+
+    def _free_with(self, fixed: Mapping[str, Any]) -> int | None:
+        """The first free row with these values; None where there is none."""
+        agrees = self.free.copy()
+        for p, name in enumerate(self.space.names):
+            if name in fixed:
+                same = np.asarray([value == fixed[name] for value in self.space.domains[p]])
+                agrees &= same[self.space.codes[:, p]]
+        return int(np.argmax(agrees)) if agrees.any() else None
+
+
+def _time_of(trial: FrozenTrial) -> float | None:
+    """None for a failure, such as a value that is infinite."""
+    if trial.state != TrialState.COMPLETE or not trial.values or not math.isfinite(trial.values[0]):
+        return None
+    if trial.values[0] <= 0:
+        raise ArgumentValueError(
+            f"trial {trial.number} has the value {trial.values[0]}; the sampler learns times, which are more than 0"
+        )
+    return float(trial.values[0])
 
 
 def _cost_of(trial: FrozenTrial) -> Cost | None:

@@ -63,7 +63,8 @@ class Strategy:
         except Exception as error:  # whatever Optuna, SQLAlchemy or the database make of the address
             if storage is None:
                 raise
-            raise UsageError(f"search.storage {storage!r} cannot be used: {type(error).__name__}: {error}") from error
+            why = " ".join(str(error).split())
+            raise UsageError(f"search.storage {storage!r} cannot be used: {type(error).__name__}: {why}") from error
 
     @property
     def exhausted(self) -> bool:

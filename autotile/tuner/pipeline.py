@@ -27,6 +27,9 @@ SPARE = 2
 REMEMBERED = 0.8
 """Weight of the past in the running means of what a build and a trial take."""
 
+ABANDON_S = 0.1
+"""Seconds after which a trial that still runs is broken off once more."""
+
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
 
@@ -165,6 +168,10 @@ class Pipeline(Generic[Key]):
         self._closing = True
         if abandon:
             self._bench.abandon()
+            running: list[Future[Any]] = [] if self._prepared is None else [self._prepared]
+            running += [] if self._measuring is None else [self._measuring.future]
+            while wait(running, ABANDON_S).not_done:  # it may have been about to begin
+                self._bench.abandon()
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
 

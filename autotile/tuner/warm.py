@@ -16,13 +16,16 @@ MOST_WARM = 6
 def warm_rows(space: Space, problem: Problem, identity: Identity, store: RecordStore) -> list[int]:
     """The rows of the space that are on record as a best of the kernel elsewhere, nearest first.
 
-    A best whose configuration is not feasible here, or outside the domains, is left out.
+    A best whose configuration is not feasible here, or outside the domains, is left out; so is one of other dimensions,
+    which the kernel had before it was edited.
     """
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", StoreWarning
         )  # a damaged file elsewhere is for the search of its problem to say
         bests = [record for record in store.bests(problem.kernel) if record.ok]
+    dimensions = {name for name, _ in problem.sizes}
+    bests = [record for record in bests if {name for name, _ in record.problem.sizes} == dimensions]
     bests.sort(key=lambda record: _distance(record, problem, identity))
     rows = (space.row_of(record.configuration) for record in bests)
     return list(dict.fromkeys(row for row in rows if row is not None))[:MOST_WARM]

@@ -615,24 +615,24 @@ def test_an_interrupt(home: Path) -> None:
 
 
 def test_an_interrupt_anywhere_says_so(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotile.devices import select
+    from autotile.tuner import replayed
 
     def stop(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(select, "open_device", stop)
+    monkeypatch.setattr(replayed, "open_device", stop)
     ran = run("search", "matmul-quick")
     assert ran.code == 130
     assert "interrupted" in ran.err
 
 
 def test_an_interrupt_anywhere_is_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotile.devices import select
+    from autotile.tuner import replayed
 
     def stop(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(select, "open_device", stop)
+    monkeypatch.setattr(replayed, "open_device", stop)
     ran = run("search", "matmul-quick")
     assert (ran.code, ran.out) == (130, "")
     assert "Traceback" not in ran.err

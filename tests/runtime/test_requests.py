@@ -138,8 +138,8 @@ def test_a_copy_is_the_same() -> None:
 def test_a_child_forked_after_cuda_started_is_told_to_spawn(monkeypatch: Any, device: str) -> None:
     """Not served by the emulator instead, and not given what its parent has open."""
     monkeypatch.setattr(cuda, "_initialised_in", os.getpid() + 1)
-    for module, name in (("load", "opened_device"), ("search", "open_device")):
-        monkeypatch.setattr(import_module(f"autotile.runtime.{module}"), name, lambda *given: pytest.fail("opened"))
+    for module, name in (("runtime.load", "opened_device"), ("tuner.replayed", "open_device")):
+        monkeypatch.setattr(import_module(f"autotile.{module}"), name, lambda *given: pytest.fail("opened"))
     with pytest.raises(DeviceNotFound, match='start processes with "spawn"'):
         load(device=device)
     with pytest.raises(DeviceNotFound, match='start processes with "spawn"'):

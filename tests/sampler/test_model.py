@@ -85,7 +85,9 @@ def test_distances_are_the_same_both_ways(mixed: tuple[Terms, np.ndarray, np.nda
     assert len(terms) == 7  # two for each number of three values or more, one for the others, one derived
     weights = np.arange(1.0, 8.0)
     at = terms.coordinates(rows)
-    assert terms.squared(at, at, weights) == pytest.approx((weights @ terms.between(rows)).reshape(20, 20), abs=1e-9)
+    assert terms.squared(at, at, terms.form(weights), weights) == pytest.approx(
+        (weights @ terms.between(rows)).reshape(20, 20), abs=1e-9
+    )
 
 
 def test_the_gradient_is_the_slope(mixed: tuple[Terms, np.ndarray, np.ndarray]) -> None:

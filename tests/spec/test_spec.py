@@ -206,6 +206,82 @@ def test_limits_of_one_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert spec.search.launch_limit_s == 3.0
 
 
+# ---- effort, runs, storage -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("effort", "trials"), [("quick", 2), ("normal", 5), ("full", 20)])
+@pytest.mark.parametrize("where", ["file", "override", "variable"])
+def test_effort_scales_the_files_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, effort: str, trials: int
+) -> None:
+    if where == "variable":
+        monkeypatch.setenv("AUTOTILE_EFFORT", effort)
+    text = GOOD.replace("trials: 5", f"trials: 5, effort: {effort}") if where == "file" else GOOD
+    (spec,) = spec_of(tmp_path, text, *([f"search.effort={effort}"] if where == "override" else []))
+    assert (spec.search.effort, spec.search.trials) == (effort, trials)
+
+
+@pytest.mark.parametrize("effort", ["quick", "full"])
+def test_effort_leaves_a_number_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effort: str
+) -> None:
+    text = GOOD.replace("trials: 5", f"trials: 5, effort: {effort}")
+    (spec,) = spec_of(tmp_path, text, "search.trials=11")
+    assert spec.search.trials == 11
+    monkeypatch.setenv("AUTOTILE_TRIALS", "9")
+    (spec,) = spec_of(tmp_path, text)
+    assert spec.search.trials == 9
+
+
+def test_effort_scales_the_usual_number_where_the_file_has_none(tmp_path: Path) -> None:
+    (spec,) = spec_of(tmp_path, GOOD.replace("trials: 5, ", ""), "search.effort=quick")
+    assert spec.search.trials == 50
+
+
+def test_effort_scales_each_document_by_itself(tmp_path: Path) -> None:
+    specs = spec_of(tmp_path, GOOD.replace("trials: 5", "trials: 5, effort: full") + "---\n" + GOOD)
+    assert [spec.search.trials for spec in specs] == [20, 5]
+
+
+def test_an_unknown_effort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = r"unknown effort 'quik' \(did you mean 'quick'\?\); known: quick, normal, full"
+    with pytest.raises(SpecError, match=rf"s\.yaml:8:46: {words}"):
+        spec_of(tmp_path, GOOD.replace("trials: 5", "trials: 5, effort: quik"))
+    with pytest.raises(UsageError, match=words):
+        spec_of(tmp_path, GOOD, "search.effort=quik")
+    monkeypatch.setenv("AUTOTILE_EFFORT", "quik")
+    with pytest.raises(UsageError, match=f"AUTOTILE_EFFORT: {words}"):
+        spec_of(tmp_path, GOOD)
+
+
+@pytest.mark.parametrize(("value", "runs"), [("7", 7), ("1", 1), ("null", None)])
+def test_runs(tmp_path: Path, value: str, runs: int | None) -> None:
+    (spec,) = spec_of(tmp_path, GOOD.replace("trials: 5", f"trials: 5, runs: {value}"))
+    assert spec.search.runs == runs
+    (spec,) = spec_of(tmp_path, GOOD, f"search.runs={value}")
+    assert spec.search.runs == runs
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "2.5", "many", "true", "[7]"])
+def test_what_is_no_number_of_runs(tmp_path: Path, value: str) -> None:
+    with pytest.raises(SpecError, match=r"s\.yaml:8:44: search\.runs must be an integer of at least 1"):
+        spec_of(tmp_path, GOOD.replace("trials: 5", f"trials: 5, runs: {value}"))
+
+
+@pytest.mark.parametrize(
+    ("value", "storage"), [("sqlite:///a.db", "sqlite:///a.db"), ("null", None), ("''", None), ('""', None)]
+)
+def test_storage(tmp_path: Path, value: str, storage: str | None) -> None:
+    (spec,) = spec_of(tmp_path, GOOD.replace("trials: 5", f"trials: 5, storage: {value}"))
+    assert spec.search.storage == storage
+
+
+@pytest.mark.parametrize("value", ["5", "[a]", "true"])
+def test_what_is_no_storage(tmp_path: Path, value: str) -> None:
+    with pytest.raises(SpecError, match=r"s\.yaml:8:47: search\.storage must be an address such as sqlite:///tuning"):
+        spec_of(tmp_path, GOOD.replace("trials: 5", f"trials: 5, storage: {value}"))
+
+
 def test_the_shipped_matmul_search_leaves_out_what_was_never_near_the_best() -> None:
     """As its comment says, and as benchmarks/matmul_values.py counted."""
     file = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "nvidia-h200" / "matmul_values.json"
