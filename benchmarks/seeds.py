@@ -66,8 +66,7 @@ def cold(config: str, seed: int, **options: Any) -> tuple[SearchResult, float]:
         (result,) = autotile.search(config, device="cuda", seed=seed, **options)
         wall_s = time.perf_counter() - begun
     print(
-        f"seed {seed}: {result.best}: {result.new_trials} trials in {wall_s:.1f} s, "
-        f"stopped by {result.stopped_by}",
+        f"seed {seed}: {result.best}: {result.new_trials} trials in {wall_s:.1f} s, stopped by {result.stopped_by}",
         flush=True,
     )
     return result, wall_s

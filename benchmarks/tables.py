@@ -171,7 +171,8 @@ def tuning_rate(report: dict[str, Any]) -> list[str]:
         name = " ".join(["Kernel Tuner", str(of[0]["version"])]) if tuner == "kernel_tuner" else tuner
         lines.append(f"| {name} | {tried:.0f}, {right:.0f} | {wall_s:.1f} | {per_s:.2f} | {launches_s:.1f} s |")
     if "compared" in report:
-        lines += ["", f"autotile tunes {report['compared']['times_as_fast']:.1f} times as fast."]
+        of_each = [f"{tuner} {times:.1f} times" for tuner, times in report["compared"]["times_as_fast"].items()]
+        lines += ["", f"As many times as fast as Kernel Tuner: {', '.join(of_each)}."]
     return lines
 
 

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,12 @@ RUNS = 7
 """Timed launches of a configuration: Kernel Tuner's default number."""
 
 CONFIGURATIONS = 40
-SEARCH = f"{{sampler: grid, trials: {CONFIGURATIONS}, runs: {RUNS}}}"
+AUTOTILE = {
+    "autotile": ("nvcc", f", runs: {RUNS}"),
+    "autotile with NVRTC": ("nvrtc", f", runs: {RUNS}"),
+    "autotile with NVRTC, launches as each is worth": ("nvrtc", ""),
+}
+"""autotile's contestants: the compiler, and what the search says of launches."""
 
 KERNELS = ROOT / "tests" / "data" / "kernels"
 NAME = "tiled_matmul"
@@ -103,21 +109,22 @@ Report = dict[str, Any]
 # ---- one tuner, in a process of its own -----------------------------------------------------------------------------
 
 
-def with_autotile(device: str, size: int) -> Report:
+def with_autotile(tuner: str, device: str, size: int) -> Report:
     """One search of the whole space, the winner proven."""
     import autotile
 
     search = autotile.search  # imports all that a search needs, as `import kernel_tuner` does
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "search.yaml")
-        file.write_text(f"kernel: {NAME}\nproblems:\n  - {{m: {size}, n: {size}, k: {size}}}\nsearch: {SEARCH}\n")
+        options = f"{{sampler: grid, trials: {CONFIGURATIONS}{AUTOTILE[tuner][1]}}}"
+        file.write_text(f"kernel: {NAME}\nproblems:\n  - {{m: {size}, n: {size}, k: {size}}}\nsearch: {options}\n")
         begun = time.perf_counter()
         (result,) = search(file, device=device, templates=KERNELS)
         wall_s = time.perf_counter() - begun
     phases = result.phases
     right = [record for record in result.records if record.ok]
     report = summary(
-        {label(record.configuration): record.time_ms for record in right}, len(result.records), wall_s, "autotile"
+        {label(record.configuration): record.time_ms for record in right}, len(result.records), wall_s, tuner
     )
     return report | {
         "per_s_without_finals": len(result.records) / (wall_s - phases.finals_s),
@@ -253,10 +260,11 @@ def apart(tuner: str, device: str, size: int, *more: str) -> Report:
         }
         for path in caches.values():
             Path(path).mkdir()
+        compiler = {"AUTOTILE_COMPILER": AUTOTILE[tuner][0]} if tuner in AUTOTILE and device.startswith("cuda") else {}
         into = Path(folder, "report.json")
         command = [sys.executable, __file__, "--tuner", tuner, "--device", device, "--size", str(size), *more]
         begun = time.perf_counter()
-        subprocess.run([*command, "--into", str(into)], env=os.environ | caches, check=True)
+        subprocess.run([*command, "--into", str(into)], env=os.environ | caches | compiler, check=True)
         report: Report = json.loads(into.read_text(encoding="utf-8"))
         return report | {"process_s": time.perf_counter() - begun}
 
@@ -274,13 +282,12 @@ def compared(reports: list[Report]) -> Report:
     """The tuners side by side: medians over the rounds, and how far their bests are apart in each one's own times."""
     ours, theirs = ([r for r in reports if r["tuner"] == tuner] for tuner in ("autotile", "kernel_tuner"))
     rates = {
-        tuner: statistics.median(report["per_s"] for report in of)
-        for tuner, of in (("autotile", ours), ("kernel_tuner", theirs))
+        tuner: statistics.median(report["per_s"] for report in reports if report["tuner"] == tuner)
+        for tuner in (*AUTOTILE, "kernel_tuner")
     }
     return {
         "per_s": rates,
-        "autotile_per_s_without_finals": statistics.median(report["per_s_without_finals"] for report in ours),
-        "times_as_fast": rates["autotile"] / rates["kernel_tuner"],
+        "times_as_fast": {tuner: rates[tuner] / rates["kernel_tuner"] for tuner in AUTOTILE},
         "bests": [
             {
                 "autotile": our["proven_best"],
@@ -318,8 +325,8 @@ def show(report: Report) -> None:
 def main() -> None:
     given = arguments()
     if given.tuner:
-        if given.tuner == "autotile":
-            report = with_autotile(given.device, given.size)
+        if given.tuner in AUTOTILE:
+            report = with_autotile(given.tuner, given.device, given.size)
         else:
             restrictions = [RESTRICTION, WITHIN_STATIC] if given.within_static else [RESTRICTION]
             report = with_kernel_tuner(given.device, given.size, restrictions)
@@ -329,7 +336,7 @@ def main() -> None:
         raise SystemExit("kernel_tuner cannot be imported: pip install kernel_tuner==1.5.0")
     halves: tuple[Callable[[], Report], ...] = (
         lambda: kernel_tuner_apart(given.device, given.size),
-        lambda: apart("autotile", given.device, given.size),
+        *(partial(apart, tuner, given.device, given.size) for tuner in AUTOTILE),
     )
     reports = []
     for number in range(given.rounds):
@@ -346,7 +353,8 @@ def main() -> None:
     document |= {"problem": f"{given.size}x{given.size}x{given.size} float32", "runs": RUNS, "reports": reports}
     if given.device.startswith("cuda"):
         document["compared"] = compared(reports)
-        print(f"autotile tunes {document['compared']['times_as_fast']:.1f} times as fast")
+        for tuner, times in document["compared"]["times_as_fast"].items():
+            print(f"{tuner}: {times:.1f} times as fast")
     print("wrote", save("tuning_rate", device.info, document, given.out))
 
 
@@ -356,7 +364,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=4096, help="rows and columns of the matrices")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each tuner")
     parser.add_argument("--out", type=Path, default=None, help="folder for the JSON file")
-    parser.add_argument("--tuner", choices=("autotile", "kernel_tuner"), help=argparse.SUPPRESS)
+    parser.add_argument("--tuner", choices=(*AUTOTILE, "kernel_tuner"), help=argparse.SUPPRESS)
     parser.add_argument("--within-static", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -275,14 +275,18 @@ class _Process:
         while True:
             now = time.monotonic()
             left_s = min(begun + limit_s - now, step_begun + step_limit_s - now)
-            if not self._connection.poll(min(max(0.0, left_s), LONGEST_POLL_S)):
+            try:
+                answered = self._connection.poll(min(max(0.0, left_s), LONGEST_POLL_S))
+            except (OSError, TypeError):  # closed here meanwhile, by another thread
+                raise self._crashed(step) from None
+            if not answered:
                 if left_s > LONGEST_POLL_S:
                     continue
                 whole = time.monotonic() - begun >= limit_s
                 raise self._timed_out(step, limit_s if whole else step_limit_s, whole)
             try:
                 message = self._connection.recv()
-            except (EOFError, OSError):
+            except (EOFError, OSError, TypeError):
                 raise self._crashed(step) from None
             if message[0] != "step":
                 break

@@ -24,6 +24,9 @@ _latest: list[tuple[str, Workload]] = []
 """The last that was made or read, at most one: a session that begins next need not read it back."""
 
 
+_writers: list[threading.Thread] = []
+
+
 def kept_workload(kernel: Kernel, problem: Problem, seed: int, scratch: Path | None) -> Workload:
     """`make_workload`, through a file in `scratch`. A file that cannot be written or read costs time alone.
 
@@ -44,7 +47,8 @@ def kept_workload(kernel: Kernel, problem: Problem, seed: int, scratch: Path | N
     made = make_workload(kernel, problem, seed)
     _latest.append((path.name, made))
     if _nbytes(made) <= MOST_KEPT_BYTES:
-        threading.Thread(target=_write, args=(made, path), daemon=True).start()
+        _writers.append(threading.Thread(target=_write, args=(made, path), daemon=True))
+        _writers[-1].start()
     return made
 
 
@@ -66,6 +70,8 @@ def _write(made: Workload, path: Path) -> None:
 def forget_workloads(scratch: Path | None) -> None:
     """Removes what was kept of a problem that is done with."""
     _latest.clear()
+    while _writers:
+        _writers.pop().join()
     for path in [] if scratch is None else scratch.glob("*.workload"):
         with contextlib.suppress(OSError):
             path.unlink()

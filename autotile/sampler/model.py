@@ -183,15 +183,19 @@ class Model:
 
         The expected improvement in logarithms of the time, with the scales of the model: for small gains, a share.
         """
-        if self._posterior is None or self._news or not len(self._candidates):
+        if not self._told.tells_apart:
             return None
+        with self._libraries.limit(limits=1, user_api="blas"):
+            return self._gain_of(self._updated())
+
+    def _gain_of(self, posterior: Posterior) -> float:
         open_ = self._free[self._candidates]
         if not open_.any():
             return 0.0
         logs = self._told.log_times(self._known)
         unit = max(1e-9, float(logs.std()))
-        mean = self._posterior.mean((logs - logs.mean()) / unit)
-        deviation = self._posterior.deviation(np.empty(0, np.int64))
+        mean = posterior.mean((logs - logs.mean()) / unit)
+        deviation = posterior.deviation(np.empty(0, np.int64))
         gains = log_improvement((logs.min() - logs.mean()) / unit - mean, deviation)
         gains = gains + self._log_chances()
         return unit * math.exp(np.max(gains[open_]))

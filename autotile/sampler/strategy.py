@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -56,15 +57,11 @@ class Strategy:
                 space, optuna_sampler(sampler, seed), seed, first=first, learns_rows=sampler in LEARNS_ROWS
             )
         self._space, self._jobs, self._costs = space, jobs, costs
-        try:
+        self._storage = storage
+        with self._stored():
             self._study = optuna.create_study(
                 direction="minimize", sampler=self._sampler, storage=storage, study_name=title
             )
-        except Exception as error:  # whatever Optuna, SQLAlchemy or the database make of the address
-            if storage is None:
-                raise
-            why = " ".join(str(error).split())
-            raise UsageError(f"search.storage {storage!r} cannot be used: {type(error).__name__}: {why}") from error
 
     @property
     def exhausted(self) -> bool:
@@ -75,12 +72,14 @@ class Strategy:
     def expected_gain(self) -> float | None:
         """By how much of its time the best should still fall with the next trial; None where nobody can say."""
         if isinstance(self._sampler, FeasibleSampler):
+            self._sampler.catch_up(self._study)
             return self._sampler.model.expected_gain()
         return None
 
     def ask(self) -> tuple[Trial, int]:
         """The next trial and its row. Only while not exhausted."""
-        trial = self._study.ask(self._sampler.distributions)
+        with self._stored():
+            trial = self._study.ask(self._sampler.distributions)
         row = self._space.row_of(trial.params)
         assert row is not None, "the sampler chose outside the space"
         self._sampler.take(row)
@@ -88,25 +87,39 @@ class Strategy:
 
     def tell(self, trial: Trial, record: Record) -> None:
         """What came of a trial that was asked for."""
-        for name, value in self._attributes(record).items():
-            trial.set_user_attr(name, value)
-        if record.ok:
-            self._study.tell(trial, record.time_ms)
-        else:
-            self._study.tell(trial, state=TrialState.FAIL)
+        with self._stored():
+            for name, value in self._attributes(record).items():
+                trial.set_user_attr(name, value)
+            if record.ok:
+                self._study.tell(trial, record.time_ms)
+            else:
+                self._study.tell(trial, state=TrialState.FAIL)
 
     def replay(self, row: int, record: Record) -> None:
         """Learns from a record of an earlier search; its row is not asked for again."""
         self._sampler.take(row)
-        self._study.add_trial(
-            optuna.trial.create_trial(
-                params=dict(self._space.configuration(row)),
-                distributions=self._sampler.distributions,
-                value=record.time_ms if record.ok else None,
-                state=TrialState.COMPLETE if record.ok else TrialState.FAIL,
-                user_attrs=self._attributes(record),
-            )
+        trial = optuna.trial.create_trial(
+            params=dict(self._space.configuration(row)),
+            distributions=self._sampler.distributions,
+            value=record.time_ms if record.ok else None,
+            state=TrialState.COMPLETE if record.ok else TrialState.FAIL,
+            user_attrs=self._attributes(record),
         )
+        with self._stored():
+            self._study.add_trial(trial)
+
+    @contextmanager
+    def _stored(self) -> Iterator[None]:
+        """Raises UsageError for whatever Optuna, SQLAlchemy or the database make of the storage."""
+        try:
+            yield
+        except Exception as error:
+            if self._storage is None:
+                raise
+            why = " ".join(str(error).split())
+            raise UsageError(
+                f"search.storage {self._storage!r} cannot be used: {type(error).__name__}: {why}"
+            ) from error
 
     def _attributes(self, record: Record) -> dict[str, Any]:
         """What Optuna's dashboard shows beside the time."""

@@ -91,7 +91,7 @@ def _override(document: Node, changes: Iterable[tuple[str, str, Any]]) -> Node:
 def _with_options(spec: Spec, changes: Iterable[tuple[str, str, Any]]) -> Spec:
     """The spec with AUTOTILE_* variables applied over the file, and `search.*` of the command line over both."""
     options = environment_options(spec.search)
-    asked = "AUTOTILE_TRIALS" in os.environ or any(change[:2] == ("search", "trials") for change in changes)
+    asked = bool(os.environ.get("AUTOTILE_TRIALS")) or any(change[:2] == ("search", "trials") for change in changes)
     for section, name, value in changes:
         if section == "search":
             if name not in SEARCH_KEYS:

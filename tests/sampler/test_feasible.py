@@ -67,38 +67,43 @@ def test_threads_share_a_sampler() -> None:
 # ---- a storage that others share -----------------------------------------------------------------------------------
 
 
+def tiny() -> Space:
+    """6 rows: a database takes its time for each step of a trial."""
+    return space_where({"a": (1, 2, 4), "b": (1, 2)})
+
+
 def test_a_later_sampler_goes_on_from_what_is_stored(storage: str) -> None:
-    space = small()
-    study_of(FeasibleSampler(space, seed=1), storage).optimize(lambda t: 1.0 + suggested(space, t), n_trials=4)
+    space = tiny()
+    study_of(FeasibleSampler(space, seed=1), storage).optimize(lambda t: 1.0 + suggested(space, t), n_trials=2)
     second = Hearing(space)
     study = study_of(second, storage)
     first = rows_of(space, study.trials)
     study.optimize(lambda trial: 1.0 + suggested(space, trial), n_trials=50)
-    assert sorted(rows_of(space, study.trials)) == list(range(11))  # type: ignore[type-var]
+    assert sorted(rows_of(space, study.trials)) == list(range(6))  # type: ignore[type-var]
     assert {row: second.heard[row] for row in second.heard if row in first} == {row: 1.0 + row for row in first}  # type: ignore[operator]
 
 
 def test_what_another_one_is_at_is_taken_and_heard_of_when_it_ends(storage: str) -> None:
-    space = small()
+    space = tiny()
     ours, theirs = Hearing(space, seed=1), Hearing(space, seed=2)
     our_study, their_study = study_of(ours, storage), study_of(theirs, storage)
     running = their_study.ask(theirs.distributions)
     their_row = space.row_of(running.params)
-    our_study.optimize(lambda trial: 2.0 + suggested(space, trial), n_trials=5)
+    our_study.optimize(lambda trial: 2.0 + suggested(space, trial), n_trials=3)
     assert their_row not in rows_of(space, [t for t in our_study.trials if t.number != running.number])
     assert their_row not in ours.heard
     their_study.tell(running, 0.5)
     our_study.optimize(lambda trial: 2.0 + suggested(space, trial), n_trials=50)
-    assert sorted(rows_of(space, our_study.trials)) == list(range(11))  # type: ignore[type-var]
+    assert sorted(rows_of(space, our_study.trials)) == list(range(6))  # type: ignore[type-var]
     assert ours.heard[their_row] == 0.5  # type: ignore[index]
 
 
-def test_a_study_that_is_used_up_already_ends_after_a_trial(storage: str) -> None:
-    space = small()
+def test_a_study_that_is_used_up_already_ends_after_a_trial() -> None:
+    space, storage = tiny(), optuna.storages.InMemoryStorage()
     for _ in range(2):
         study = study_of(FeasibleSampler(space), storage)
         study.optimize(lambda trial: 1.0 + suggested(space, trial), n_trials=30)
-    assert len(study.trials) == 12
+    assert len(study.trials) == 7
     assert space.row_of(study.trials[-1].params) == 0
 
 

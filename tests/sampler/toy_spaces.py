@@ -29,7 +29,7 @@ def small() -> Space:
     return space_where(SMALL, lambda values: values["mode"] == "row" or (not values["pad"] and values["tile"] != 64))
 
 
-def study_of(sampler: RowSampler, storage: str | None = None) -> optuna.Study:
+def study_of(sampler: RowSampler, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
     """A study called `s`, made or gone on with."""
     return optuna.create_study(sampler=sampler, storage=storage, study_name="s", load_if_exists=True)
 
