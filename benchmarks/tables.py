@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,9 +156,8 @@ def compilers(report: dict[str, Any]) -> list[str]:
 
 def tuning_rate(report: dict[str, Any]) -> list[str]:
     """Medians over the rounds, a row a tuner."""
-    where = f"{report['device']}, driver {report['driver']}, {report['compiler']}, {made(report)}"
     rounds = [entry for entry in report["reports"] if "per_s" in entry]
-    lines = [f"**Tuning rate, {where}**", ""]
+    lines = [f"**Tuning rate, {place(report)}**", ""]
     lines += [
         f"| {report['problem']}, {report['runs']} timed launches each | tried, right | s | a second | launches alone |"
     ]
@@ -173,6 +173,51 @@ def tuning_rate(report: dict[str, Any]) -> list[str]:
     if "compared" in report:
         of_each = [f"{tuner} {times:.1f} times" for tuner, times in report["compared"]["times_as_fast"].items()]
         lines += ["", f"As many times as fast as Kernel Tuner: {', '.join(of_each)}."]
+    return lines
+
+
+def place(report: dict[str, Any]) -> str:
+    return f"{report['device']}, driver {report['driver']}, {report['compiler']}, {made(report)}"
+
+
+def seeds(report: dict[str, Any]) -> list[str]:
+    """All seeds in a row: how long they took, and how far they ended behind the long search."""
+    found, long = report["searches"], report["reference"]
+    reasons = Counter(search["stopped_by"] for search in found)
+    ends = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())
+
+    def span(key: str, digits: int) -> str:
+        values = [search[key] for search in found]
+        return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+    return [
+        f"**Is a minute enough? {place(report)}**",
+        "",
+        (
+            f"| {report['problem']}, {report['space']} feasible, cold | searches | s | trials | ended "
+            f"| behind the best of {long['trials']} trials ({long['wall_s']:.0f} s), at most | within 5 % |"
+        ),
+        "|---|---|---|---|---|---|---|",
+        (
+            f"| limit {report['limit']} | {len(found)} seeds | {span('wall_s', 0)} | {span('trials', 0)} | {ends} "
+            f"| {max(search['slower'] for search in found):.2%} | {report['within_5_percent']} of {len(found)} |"
+        ),
+    ]
+
+
+def features(report: dict[str, Any]) -> list[str]:
+    """A row a kernel and way: trials, in the median over seeds, until a share of the best was reached."""
+    lines = [
+        f"**What is known before a build, as columns of the model, {place(report)}**",
+        "",
+        "| whole space | columns | trials to 10 % | to 5 % | to 2 % of the best found |",
+        "|---|---|---|---|---|",
+    ]
+    for name, entry in report["kernels"].items():
+        for which in ("with", "without"):
+            needed = [entry[which][f"trials_to_{share}%"] for share in (10, 5, 2)]
+            shown = [f"{n:g}" if n <= entry["trials"] else f"not in {entry['trials']}" for n in needed]
+            lines.append(f"| {name}, {entry['seeds']} seeds | {which} | {' | '.join(shown)} |")
     return lines
 
 
@@ -245,6 +290,8 @@ def of_cpu(report: dict[str, Any]) -> str:
 
 
 BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "seeds": seeds,
+    "features": features,
     "tuning_rate": tuning_rate,
     "enumeration": enumeration,
     "search_strategies": search_strategies,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -76,7 +76,7 @@ class Check:
     max_error: float
     wrong: int
     detail: str = ""
-    launch_ms: float = 0.0
+    launch_ms: float = field(default=0.0, compare=False)
 
     @property
     def ok(self) -> bool:

@@ -50,13 +50,13 @@ LIKED = 30
 MOST_KNOWN = 300
 """Rows that the model is conditioned on: the best, and some at random of the rest."""
 
-FITTED = 150
+FITTED = 100
 """Rows that its scales are fitted to, likewise."""
 
-JUDGED = 60
+JUDGED = 40
 """Rows that were right, and rows that failed, from which the chance to fail is learnt."""
 
-GROWTH = 1.2
+GROWTH = 1.25
 """The scales are fitted anew when this many times as many trials are told."""
 
 DESIGN = 500
