@@ -53,7 +53,8 @@ class Progress:
         self._kernel, self._best_ms = kernel, float("inf")
         title = f"{kernel.name} {problem.label}"
         counted = f"{space.feasible} feasible configurations of {space.total}"
-        self.note(f"{title} on {device.name}: {counted}; {known} on record, up to {goal} to try")
+        left = f"up to {goal - known} to try" if known < goal else "none left to try"
+        self.note(f"{title} on {device.name}: {counted}; {known} on record, {left}")
         if self._bars is not None:
             self._task = self._bars.add_task(title, total=goal, completed=min(known, goal), best="")
 

@@ -22,7 +22,7 @@ def replay_lines(result: SearchResult, device: ReplayDevice) -> Iterator[str]:
         yield f"  {name:<16} {time_of(record) if record.ok else record.message}"
     yield f"  {len(result.records)} trials ({outcomes or 'none'}) of {result.space_size}. {STOPPED[result.stopped_by]}."
     if result.best is None:
-        yield "  none of them went well when they were recorded"
+        yield "  none of them was right"
     else:
         speed = f", {rate(result.kernel, result.problem, result.best.time_ms)}" if recording.own else ""
         yield f"  best: {time_of(result.best)}{speed}"

@@ -78,7 +78,8 @@ def search(
 
         write_json(json_path, search_document(results))
     if any(result.stopped_by == "interrupted" for result in results):
-        note("interrupted; run the same command to go on")
+        replayed = isinstance(opened, ReplayDevice)
+        note("interrupted" if replayed else "interrupted; run the same command to go on")
         return EXIT_INTERRUPTED
     complete = len(results) == sum(len(spec.problems) for spec in specs)
     return EXIT_OK if complete and all(result.best is not None for result in results) else EXIT_FAILED
@@ -171,6 +172,9 @@ def _dry_lines(spec: Spec, problem: Problem, device: Device, space: Space) -> It
         broken = violations(spec.kernel, problem, device.info, point, spec.rules)
         yield f"  the point {name}: {'; '.join(broken) or 'feasible'}"
     first = next(iter(spec.points.values()), spec.kernel.configuration())
+    if device.target.kind == "replay":
+        yield "  recorded times: there is no source"
+        return
     if not spec.points and space.row_of(first) is None:
         if not len(space):
             return

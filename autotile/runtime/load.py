@@ -9,7 +9,7 @@ from autotile.build import compiler_at_hand, flags_at_hand
 from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.devices.select import open_device
-from autotile.errors import NotTuned
+from autotile.errors import NotTuned, UsageError
 from autotile.kernels import Roots, load_kernel
 from autotile.runtime.choose import DEFAULT, EXACT, Choice, choose
 from autotile.runtime.notes import warn_once
@@ -43,6 +43,8 @@ def load(
     require(isinstance(kernel, str), "kernel", kernel, 'a kernel\'s name, such as "matmul"')
     require(isinstance(strict, bool), "strict", strict, "True or False")
     require_device(device)
+    if device.startswith("replay:"):
+        raise UsageError(f"{device} runs nothing, so no kernel can be loaded for it; use auto, cuda:N or emulator")
     require_templates(templates)
     require_store(store)
     found = load_kernel(kernel, templates)

@@ -27,7 +27,7 @@ def require_device(device: Any) -> None:
     Asked before the devices that are open already: these would be the parent's.
     """
     require(isinstance(device, str), "device", device, "auto, cuda:N, emulator, emulator:GPU or replay:FILE")
-    if not device.startswith("emulator"):
+    if not device.startswith(("emulator", "replay:")):
         check_not_forked()
 
 

@@ -48,7 +48,7 @@ def search(
     overrides = [*sets, *(f"search.{key}={value}" for key, value in options.items() if value is not None)]
 
     def note(message: str) -> None:
-        warnings.warn(message, AutotileWarning, stacklevel=3)
+        warnings.warn(message, AutotileWarning, stacklevel=5)
 
     specs, opened = specs_and_device(config, device, overrides, templates, note)
     return search_all(specs, opened, open_store(note), jobs, fresh, listener)

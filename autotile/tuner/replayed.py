@@ -15,6 +15,7 @@ from autotile.errors import UsageError
 from autotile.kernels import Roots, load_kernel
 from autotile.kernels.declarations import check_value
 from autotile.measure.replayed import ReplayBench
+from autotile.measure.variant import Variant
 from autotile.spec import Spec, load_specs
 from autotile.spec.load import SEARCH_KEYS, environment_options, parse_set, set_option
 from autotile.spec.model import SearchOptions
@@ -22,7 +23,7 @@ from autotile.suggest import did_you_mean
 from autotile.tuner.clock import Clock
 from autotile.tuner.run import ProblemSearch
 from autotile.tuner.workshop import Workshop
-from autotile.types import OK, Problem, Record, Value
+from autotile.types import OK, Configuration, Problem, Record, Value
 
 
 @dataclass
@@ -46,6 +47,14 @@ class ReplayedSearch(ProblemSearch):
         assert isinstance(workshop.bench, ReplayBench), "a replay has a bench of its own"
         super().__init__(spec, problem, workshop)
         self.clock = ReplayClock(bench=workshop.bench)
+
+    def _record(
+        self, configuration: Configuration, outcome: str, message: str, variant: Variant | None = None
+    ) -> Record:
+        """Without a launch where the kernel is made up: nothing is known of it."""
+        record = super()._record(configuration, outcome, message, variant)
+        made_up = isinstance(self.device, ReplayDevice) and self.device.recording.own is None
+        return replace(record, launch=None) if made_up else record
 
     def _crowned(self, stopped_by: str, saved: Record | None) -> tuple[str, Record | None]:
         return stopped_by, self._best()

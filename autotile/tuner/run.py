@@ -293,6 +293,11 @@ class ProblemSearch:
                 )
             return stopped_by, self._crown(interrupted=True)
         except KeyboardInterrupt:
+            if self._best_ms() < (math.inf if saved is None else saved.time_ms):
+                self.listener.note(
+                    f"a variant of {self._best_ms():.4g} ms is on record, unproven: the next run of the same command "
+                    "proves it"
+                )
             return "interrupted", saved
         except ToolchainMissing as error:
             if stopped_by != "toolchain_lost":

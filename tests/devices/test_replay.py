@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autotile
 from autotile.cli import main
 from autotile.codegen import render, template_digest
 from autotile.devices.replay.device import ReplayDevice, open_replay
@@ -407,3 +408,14 @@ def test_nothing_is_compiled_for_a_replay(tiny: Path) -> None:
 
     with pytest.raises(ToolchainMissing, match="builds and runs nothing"):
         Builder(open_replay(tiny).target)
+
+
+def test_no_kernel_is_loaded_for_what_runs_nothing() -> None:
+    with pytest.raises(UsageError, match="runs nothing"):
+        autotile.load("matmul", m=8, n=8, k=8, device="replay:anything.json")
+
+
+def test_nothing_is_made_up_about_another_tuners_launch() -> None:
+    recording = read_recording(CACHE)
+    (result,) = search_all([recorded_spec(recording)], ReplayDevice(recording), MemoryStore())
+    assert {record.launch for record in result.records} == {None}
