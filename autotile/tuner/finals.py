@@ -84,14 +84,16 @@ def crown(
     workshop.listener.finals(len(finalists))
     if workshop.tracer is not None:
         workshop.tracer.prepare(finalist.variant for finalist in finalists)
-    timed = list(finalists)
+    timed = sorted(finalists, key=_time_ms)
+    stand_by: list[Finalist] = []
     if retime and finalists:
         most_ms = CLOSE * min(finalist.measurement.time_ms for finalist in finalists)
         close = [finalist for finalist in finalists if finalist.measurement.time_ms <= most_ms]
-        timed = [*_timed_again(close, workshop, first), *(f for f in finalists if f not in close)]
+        stand_by = [finalist for finalist in timed if finalist not in close]
+        timed = sorted(_timed_again(close, workshop, first), key=_time_ms)
     again = {finalist.record.configuration for finalist in finalists}
     failed: list[Record] = []
-    for finalist in sorted(timed, key=lambda f: f.record.time_ms):
+    for finalist in (*timed, *stand_by):  # never by their times together: the clocks may have moved meanwhile
         try:
             proven = _proven(finalist, workshop, trials)
         except VariantError as error:
@@ -106,6 +108,10 @@ def crown(
             _keep_faster(proven, workshop, trials)
         return Crowned(proven, failed)
     return Crowned(None, failed)
+
+
+def _time_ms(finalist: Finalist) -> float:
+    return finalist.record.time_ms
 
 
 def _gives_way(proven: Record, outdated: Callable[[Record], bool], again: set[Configuration], stored: Record) -> bool:

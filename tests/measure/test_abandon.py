@@ -24,6 +24,20 @@ SOON_S = 2.0
 LIMITS = Limits(30.0, 30.0)
 
 
+BEFORE: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def remember_children() -> None:
+    """What other tests of this process have left running (a compilers' watcher, say) is none of a bench's."""
+    BEFORE.clear()
+    BEFORE.update(children())
+
+
+def fresh() -> list[int]:
+    return [pid for pid in children() if pid not in BEFORE]
+
+
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
     return read_folder(write_kernel(tmp_path_factory.mktemp("kernels")) / "walk")
@@ -89,7 +103,7 @@ def test_a_trial_without_end_is_broken_off(walk: Kernel, tmp_path: Path, fault: 
         assert time.monotonic() - at < SOON_S
         assert isinstance(end, Crashed)
         assert "was killed by SIGKILL" in str(end)
-        assert children() == []  # who abandons wants no other process
+        assert fresh() == []  # who abandons wants no other process
         assert bench.lost is None
 
 
@@ -162,7 +176,7 @@ def test_closing_ends_a_trial_without_end(walk: Kernel, tmp_path: Path) -> None:
         until(lambda: checking(bench))
         bench.close()
         assert isinstance(asking.ended(), Exception)
-        assert children() == []
+        assert fresh() == []
 
 
 def test_a_trial_that_ends_in_a_closed_bench_starts_no_successor(
@@ -185,7 +199,7 @@ def test_a_trial_that_ends_in_a_closed_bench_starts_no_successor(
         bench.close()
         closed.set()
         assert isinstance(asking.ended(), Crashed)
-        assert children() == []
+        assert fresh() == []
         assert not bench._scratch.exists()
         with pytest.raises(Crashed, match="the bench was closed meanwhile"):
             bench.begin(walk, walk.problem({"n": SIZE}), None)
@@ -209,7 +223,7 @@ def test_a_successor_that_is_just_being_started_ends_with_the_bench(
         assert starting.wait(SOON_S)
         bench.close()
         asking.ended()
-        until(lambda: not children())
+        until(lambda: not fresh())
         assert not bench._scratch.exists()
 
 
