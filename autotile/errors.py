@@ -98,9 +98,13 @@ class ToolchainMissing(EnvironmentalError):
 
 
 class VariantError(AutotileError):
-    """`outcome` is the word under which the record of the failed trial is counted."""
+    """`outcome` is the word under which the record of the failed trial is counted.
+
+    `cost_s` is what the trial took where that is not what its caller had to wait, as in a replay.
+    """
 
     outcome = "failed"
+    cost_s: float | None = None
 
 
 class CompileError(VariantError):

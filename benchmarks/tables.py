@@ -221,6 +221,18 @@ def features(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+def compiler_bests(report: dict[str, Any]) -> list[str]:
+    """A row a search, and what the same configurations say."""
+    lines = [f"**The best that a search finds, by compiler, {place(report)}**", ""]
+    lines += ["| search | seed | compiler | trials | best trial |", "|---|---|---|---|---|"]
+    for entry in report["searches"]:
+        cells = (entry["problem"], entry["seed"], entry["compiler"], entry["trials"], f"{entry['best_ms']:.4f} ms")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    same = report["same_configuration"]
+    span = f"{same['least']:.3f} to {same['most']:.3f}, {same['median']:.3f} in the median"
+    return [*lines, "", f"Of {same['count']} configurations that both timed, {same['ratio_of']}: {span}."]
+
+
 def enumeration(report: dict[str, Any]) -> list[str]:
     peer = f"Kernel Tuner {report['machine']['kernel_tuner'] or ''}".strip()
     lines = [f"**Enumerating a space, {of_cpu(report)}**", ""]
@@ -290,6 +302,7 @@ def of_cpu(report: dict[str, Any]) -> str:
 
 
 BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "compiler_bests": compiler_bests,
     "seeds": seeds,
     "features": features,
     "tuning_rate": tuning_rate,

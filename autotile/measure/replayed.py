@@ -54,7 +54,9 @@ class ReplayBench:
         cost_s = float(recording.cost_ms[row]) / 1e3
         self.spent_s += cost_s
         if recording.outcomes[row] != OK:
-            raise failure(recording.outcomes[row], recording.messages[row])
+            error = failure(recording.outcomes[row], recording.messages[row])
+            error.cost_s = cost_s
+            raise error
         time_ms = float(recording.time_ms[row])
         measurement = Measurement(time_ms, time_ms, 0.0, 1, estimated=recording.estimated)
         return Trial(measurement, 0.0, 0.0, cost_s)

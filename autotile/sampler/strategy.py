@@ -82,7 +82,7 @@ class Strategy:
             trial = self._study.ask(self._sampler.distributions)
         row = self._space.row_of(trial.params)
         assert row is not None, "the sampler chose outside the space"
-        self._sampler.take(row)
+        self._sampler.take(row)  # Optuna asks no sampler where every parameter has one value
         return trial, row
 
     def tell(self, trial: Trial, record: Record) -> None:

@@ -94,7 +94,7 @@ def crown(
         if stand_by and _time_ms(anew[0]) > _time_ms(stand_by[0]):  # it was luck, or the clocks moved: all are needed
             anew, stand_by = sorted(_timed_again(finalists, workshop, first), key=_time_ms), []
         timed = anew
-    again = {finalist.record.configuration for finalist in finalists}
+    again = {finalist.record.configuration for finalist in timed}
     failed: list[Record] = []
     for finalist in (*timed, *stand_by):  # never by their times together: the clocks may have moved meanwhile
         try:

@@ -227,8 +227,10 @@ class ProblemSearch:
             record = _built(record, binary)
             self.built[row] = (variant, binary)
         if outcome.error is not None:
-            self.clock.check_s += outcome.wall_s
-            record = replace(record, outcome=outcome.error.outcome, message=str(outcome.error), check_s=outcome.wall_s)
+            error = outcome.error
+            took_s = outcome.wall_s if error.cost_s is None else error.cost_s
+            self.clock.check_s += took_s
+            record = replace(record, outcome=error.outcome, message=str(error), check_s=took_s)
         elif outcome.trial is not None:
             self.clock.check_s += outcome.trial.check_s
             self.clock.measure_s += outcome.trial.measure_s

@@ -26,7 +26,43 @@ def on(score: float, needed: dict[str, float | None], timed: bool = True) -> dic
 
 
 RATE = {"right": 38, "tried": 40, "launches_need_s": 2.0}
+GPU = {"device": "Some GPU", "driver": "580", "compiler": "nvcc 13", "commit": "def", "date": "2026-01-03T04"}
+
+
+def ended(wall_s: float, trials: int, reason: str, slower: float) -> dict[str, Any]:
+    return {"wall_s": wall_s, "trials": trials, "stopped_by": reason, "slower": slower}
+
+
 DOCUMENTS: dict[str, dict[str, Any]] = {
+    "gpu/seeds": {
+        **GPU,
+        "problem": "8×8 float32",
+        "space": 99,
+        "limit": "60s",
+        "reference": {"trials": 2000, "wall_s": 153.4},
+        "searches": [
+            ended(20.2, 150, "gain", 0.001),
+            ended(41.7, 400, "trials", 0.061),
+            ended(30.0, 170, "gain", 0.0),
+        ],
+        "within_5_percent": 2,
+    },
+    "gpu/features": {
+        **GPU,
+        "kernels": {
+            "matmul": {
+                "trials": 150,
+                "seeds": 2,
+                "with": {"trials_to_10%": 22.0, "trials_to_5%": 75.5, "trials_to_2%": 105.0},
+                "without": {"trials_to_10%": 28.0, "trials_to_5%": 104.0, "trials_to_2%": 151.0},
+            }
+        },
+    },
+    "gpu/compiler_bests": {
+        **GPU,
+        "searches": [{"problem": "matmul 8", "seed": 1, "compiler": "nvcc 13", "trials": 9, "best_ms": 2.80086}],
+        "same_configuration": {"count": 3, "ratio_of": "b over a", "least": 0.9211, "median": 1.0, "most": 1.0616},
+    },
     "cpu/enumeration": {
         "machine": MACHINE,
         "spaces": [
@@ -41,11 +77,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
         ],
     },
     "gpu/tuning_rate": {
-        "device": "Some GPU",
-        "driver": "580",
-        "compiler": "nvcc 13",
-        "commit": "def",
-        "date": "2026-01-03T04",
+        **GPU,
         "problem": "64x64x64 float32",
         "runs": 7,
         "reports": [
@@ -91,6 +123,17 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
 }
 
 EXPECTED = {
+    "gpu/seeds": [
+        "| limit 60s | 3 seeds | 20 to 42 | 150 to 400 | 2 by gain, 1 by trials | 6.10% | 2 of 3 |",
+    ],
+    "gpu/features": [
+        "| matmul, 2 seeds | with | 22 | 75.5 | 105 |",
+        "| matmul, 2 seeds | without | 28 | 104 | not in 150 |",
+    ],
+    "gpu/compiler_bests": [
+        "| matmul 8 | 1 | nvcc 13 | 9 | 2.8009 ms |",
+        "Of 3 configurations that both timed, b over a: 0.921 to 1.062, 1.000 in the median.",
+    ],
     "cpu/enumeration": [
         "**Enumerating a space, Some CPU, Python 3.12.1, commit abc, 2026-01-02**",
         "| from the text of its constraints to a table | feasible | autotile | Kernel Tuner 1.5.0 | times as fast |",

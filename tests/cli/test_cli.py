@@ -536,6 +536,7 @@ def test_a_search_and_the_same_again(run: Any, config: Path, kernels: Path, tmp_
     (found,) = document["searches"]
     assert document["schema_version"] == 1
     assert (found["trials"], found["new_trials"], found["stopped_by"], found["estimated"]) == (2, 0, "trials", True)
+    assert "2 on record, none left to try" in second.err
     assert found["outcomes"] == {"ok": 2}
     assert found["best"]["gbs"] > 0
     assert "2 trials on record (2 ok); 0 new" in second.err

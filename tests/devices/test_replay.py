@@ -255,6 +255,17 @@ def test_one_seed_gives_one_search() -> None:
     assert tried() == tried()
 
 
+def test_a_failure_costs_what_it_cost_when_it_was_recorded() -> None:
+    recording = read_recording(CACHE)
+    records = replayed(CACHE).records
+    failed = [record for record in records if not record.ok]
+    assert failed
+    for record in failed:
+        row = recording.row_with(record.configuration.values())
+        assert row is not None
+        assert record.check_s == pytest.approx(recording.cost_ms[row] / 1e3)
+
+
 def test_a_limit_of_time_is_of_the_recorded_time(tiny: Path) -> None:
     result = replayed(tiny, "search.time=200ms", "search.sampler=grid")
     assert result.stopped_by == "time"

@@ -249,5 +249,7 @@ def test_the_commands_write_every_trial_and_take_it_in(
     with pytest.raises(SystemExit) as left:
         main(["import", str(path), "--templates", str(toys)])
     assert left.value.code == 0
-    assert capsys.readouterr().out == f"{len(trials)} imported, 0 already there, 0 refused\n"
+    said = capsys.readouterr()
+    assert said.out == f"{len(trials)} imported, 0 already there, 0 refused\n"
+    assert "`autotile search` proves the best" in said.err
     assert Store().records() == trials

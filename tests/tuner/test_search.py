@@ -20,7 +20,7 @@ from autotile.kernels.loader import read_folder
 from autotile.measure.timing import TimingPlan, interleaved, measure, physical_floor_ms
 from autotile.spec.model import SearchOptions, Spec
 from autotile.store import MemoryStore, RecordStore, Store
-from autotile.tuner import SearchResult, Silent, search
+from autotile.tuner import Listener, SearchResult, Silent, search
 from autotile.types import Value
 
 BEST = {"width": 64, "steps": 2, "mode": "plain"}
@@ -49,6 +49,7 @@ def tune(walk: Kernel, store: RecordStore) -> Callable[..., SearchResult]:
         rules: tuple[Rule, ...] = (),
         points: dict[str, Any] | None = None,
         fresh: bool = False,
+        listener: Listener | None = None,
         **options: Any,
     ) -> SearchResult:
         spec = Spec(
@@ -59,7 +60,7 @@ def tune(walk: Kernel, store: RecordStore) -> Callable[..., SearchResult]:
             {name: kernel.configuration(values) for name, values in (points or {}).items()},
             SearchOptions(**options),
         )
-        (result,) = search(spec, device or FakeDevice(), builder or FakeBuilder(), store, fresh)
+        (result,) = search(spec, device or FakeDevice(), builder or FakeBuilder(), store, fresh, listener)
         return result
 
     return run
@@ -379,14 +380,14 @@ def test_finalists_are_timed_again(tune: Any) -> None:
         lucky = fails(width=256, steps=4)(values) and "finals" not in seen
         return 0.5 if lucky else formula(values)
 
-    class Listener(Silent):
+    class AtTheEnd(Silent):
         def finals(self, contestants: int) -> None:
             seen.add("finals")
 
     result = tune(FakeDevice(lucky_once), trials=500)
     assert subset(result.best.configuration) == {"width": 256, "steps": 4, "mode": "plain"}
     spec = Spec(result.kernel, (result.problem,), TWELVE)
-    (result,) = search(spec, FakeDevice(lucky_once), FakeBuilder(), MemoryStore(), listener=Listener())
+    (result,) = search(spec, FakeDevice(lucky_once), FakeBuilder(), MemoryStore(), listener=AtTheEnd())
     assert subset(result.best.configuration) == BEST
 
 
@@ -667,3 +668,18 @@ def test_a_second_interrupt_skips_the_proof(tune: Any, store: RecordStore) -> No
     assert store.bests() == []
     again = tune(trials=12)
     assert (again.new_trials, store.bests()) == (6, [again.best])
+
+
+def test_a_second_interrupt_says_what_is_on_record_unproven(tune: Any) -> None:
+    first = tune(FakeDevice(lambda values: 9.0), trials=3)
+    device = FakeDevice()
+    notes: list[str] = []
+
+    def stop(values: Values, n: int) -> None:
+        if n != SIZE or len(device.trials) == 3:
+            raise KeyboardInterrupt
+
+    device.on_check = stop
+    result = tune(device, trials=12, listener=Heard(notes))
+    assert (result.stopped_by, result.best) == ("interrupted", first.best)
+    assert any("is on record, unproven" in note for note in notes)
