@@ -105,7 +105,8 @@ class Model:
         self._known: list[int] = []  # the rows that the posterior is conditioned on, in its order
         self._news: list[int] = []  # told since
         self._leaders: list[int] = []
-        self._candidates = self._liked = np.empty(0, np.int64)
+        self._candidates: Array = np.empty(0, np.int64)
+        self._liked: Array = np.empty(0, np.int64)
 
     def take(self, row: int) -> None:
         """Marks a row as asked for."""

@@ -89,7 +89,7 @@ class Told:
         """The logarithm of each row's time; of the median for a failure."""
         times = np.fromiter((self.times_ms[row] for row in rows), float, len(rows))
         right = np.isfinite(times)
-        return np.log(np.where(right, times, np.median(times[right])))
+        return np.asarray(np.log(np.where(right, times, np.median(times[right]))))
 
     def successes(self, rows: Sequence[int]) -> Array:
         """1 for each row that was right, 0 for one that failed."""
@@ -101,7 +101,7 @@ class Told:
             return None
         usual = float(np.median([cost.total_s for cost in self.costs.values()]))
         known = (self.costs[row].total_s if row in self.costs else usual for row in rows)
-        return np.log(np.fromiter(known, float, len(rows)))
+        return np.asarray(np.log(np.fromiter(known, float, len(rows))))
 
     @property
     def log_saving(self) -> float:

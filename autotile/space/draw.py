@@ -52,7 +52,7 @@ def _distinct(bounds: Sequence[int], count: int, random: np.random.Generator) ->
 
     Independent draws without their repeats are uniform given how many they are, and so is a random part of them.
     """
-    columns = [np.zeros(0, np.int64) for _ in bounds]
+    columns: list[Column] = [np.zeros(0, np.int64) for _ in bounds]
     while (missing := count - len(columns[0])) > 0:
         fresh = [random.integers(bound, size=missing + missing // 8 + 16) for bound in bounds]
         columns = [np.concatenate(pair) for pair in zip(columns, fresh, strict=True)]
