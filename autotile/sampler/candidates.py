@@ -48,4 +48,4 @@ class Neighbourhood:
 
     def _feasible(self, codes: Rows) -> Rows:
         rows = self._space.rows_of(codes)
-        return np.unique(rows[rows >= 0])
+        return np.asarray(np.unique(rows[rows >= 0]))

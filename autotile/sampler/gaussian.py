@@ -72,7 +72,7 @@ class Terms:
         codes, derived = self._codes[rows], self._derived[rows].astype(np.float64)
         pairs = [table[np.ix_(codes[:, p], codes[:, p])] for p, table in self._tables]
         pairs += [(column[:, None] - column) ** 2 for column in derived.T]
-        return np.stack(pairs).reshape(len(self), -1)
+        return np.asarray(np.stack(pairs).reshape(len(self), -1))
 
     def coordinates(self, rows: Array, precision: type = np.float64) -> Array:
         """Rows as indicators of their values, then their derived columns: what `squared` compares."""

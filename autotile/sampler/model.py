@@ -218,7 +218,8 @@ class Model:
         logs = self._told.log_costs(self._known)
         if logs is None:
             return 0.0
-        return posterior.mean(logs - logs.mean()) + self._told.log_saving * self._built[self._candidates]
+        saving: Array = self._told.log_saving * self._built[self._candidates]
+        return posterior.mean(logs - logs.mean()) + saving
 
     # ---- what the model knows, and of which rows it is asked -----------------------------------------------------
 
