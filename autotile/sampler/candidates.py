@@ -16,36 +16,33 @@ class Neighbourhood:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._sizes = [len(domain) for domain in space.domains]
+        sizes = [len(domain) for domain in space.domains]
+        self._owners = np.repeat(np.arange(len(sizes)), sizes)
+        """Of every value of every parameter: the parameter; `_codes` has its code."""
+        self._codes = np.concatenate([np.arange(size) for size in sizes])
         self._near: dict[int, Rows] = {}
 
     def of(self, row: int) -> Rows:
         """The feasible rows that differ from it in one parameter, ascending."""
         if row not in self._near:
-            self._near[row] = self._feasible(self._one_changed(row, *self._changes(row)))
+            near = np.unique(self.around(np.asarray([row])))
+            self._near[row] = near[near != row]
         return self._near[row]
 
+    def around(self, rows: Rows) -> Rows:
+        """The rows themselves, and the feasible ones that differ from any in one parameter; some more than once."""
+        moved = np.repeat(self._space.codes[rows], len(self._owners), axis=0)
+        moved[np.arange(len(moved)), np.tile(self._owners, len(rows))] = np.tile(self._codes, len(rows))
+        return self._feasible(moved)
+
     def within_two(self, row: int) -> Rows:
-        """The feasible rows that differ from it in one parameter or two, ascending."""
-        owners, codes = self._changes(row)
-        one = self._one_changed(row, owners, codes)
-        first, second = np.nonzero(owners[:, None] < owners)
-        two = one[first]
-        two[np.arange(len(two)), owners[second]] = codes[second]
-        return self._feasible(np.concatenate([one, two]))
-
-    def _changes(self, row: int) -> tuple[Rows, Rows]:
-        """Every change of one parameter: which, and its new code."""
-        here = self._space.codes[row].tolist()
-        changes = [(p, code) for p, size in enumerate(self._sizes) for code in range(size) if code != here[p]]
-        owners, codes = np.asarray(changes, np.int64).reshape(-1, 2).T
-        return owners, codes
-
-    def _one_changed(self, row: int, owners: Rows, codes: Rows) -> Rows:
-        moved = np.repeat(self._space.codes[[row]], len(owners), axis=0)
-        moved[np.arange(len(owners)), owners] = codes
-        return moved
+        """The row itself, and the feasible ones that differ from it in one parameter or two; some more than once."""
+        first, second = np.nonzero(self._owners[:, None] < self._owners)
+        moved = np.repeat(self._space.codes[[row]], len(first), axis=0)
+        moved[np.arange(len(moved)), self._owners[first]] = self._codes[first]
+        moved[np.arange(len(moved)), self._owners[second]] = self._codes[second]
+        return np.concatenate([self.around(np.asarray([row])), self._feasible(moved)])
 
     def _feasible(self, codes: Rows) -> Rows:
         rows = self._space.rows_of(codes)
-        return np.asarray(np.unique(rows[rows >= 0]))
+        return np.asarray(rows[rows >= 0])

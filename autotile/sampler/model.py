@@ -259,15 +259,19 @@ class Model:
             scores = log_improvement(targets.min() - MARGIN - posterior.mean(targets), deviation)
             best = self._candidates[np.argsort(-scores, kind="stable")[:MOST_CANDIDATES]]
             self._liked = best[:LIKED]
-            near = [self._graph.of(int(row)) for row in (*self._liked, *self._leaders)]
-            posterior = self._conditioned(np.concatenate([best, *near]))
+            near = self._graph.around(np.concatenate([self._liked, self._leaders]))
+            posterior = posterior.of(self._chosen(np.concatenate([best, near])))
         return posterior
 
     def _conditioned(self, candidates: Array) -> Posterior:
+        return Posterior(self._terms, self._scales, self._chosen(candidates), np.asarray(self._known))
+
+    def _chosen(self, candidates: Array) -> Array:
+        """The free ones of some rows, each once, which are the candidates from now on."""
         candidates = np.unique(candidates)
         self._candidates = candidates[self._free[candidates]]
         self._chances = None
-        return Posterior(self._terms, self._scales, self._candidates, np.asarray(self._known))
+        return self._candidates
 
     def _refit(self, rows: list[int]) -> None:
         """The scales from where they are, and every other time from a random place too: there may be several maxima."""

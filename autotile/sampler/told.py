@@ -38,6 +38,8 @@ class Told:
         """How many rows had been told before the best."""
         self.failures = 0
         self._different: set[float] = set()
+        self._ranked: Array | None = None
+        """The logarithms of all times in order, once someone has asked."""
 
     def __len__(self) -> int:
         return len(self.times_ms)
@@ -59,6 +61,7 @@ class Told:
             if time_ms < self.times_ms.get(self.best, math.inf):
                 self.best, self.best_at = row, len(self.times_ms)
         self.times_ms[row] = math.inf if time_ms is None else time_ms
+        self._ranked = None
         if cost is not None and cost.total_s > 0:
             self.costs[row] = cost
 
@@ -73,13 +76,11 @@ class Told:
         the other keeps a few very slow rows from deciding the scale. A failure says nothing of a time, and counts as
         the median: that it fails is learnt apart (see `successes`).
         """
-        every = np.fromiter(self.times_ms.values(), float, len(self.times_ms))
-        right = np.isfinite(every)
-        if not right.all():
-            every[~right] = np.median(every[right])
-        times = np.fromiter((self.times_ms[row] for row in rows), float, len(rows))
-        logs = np.log(np.where(np.isfinite(times), times, every[~right][0] if not right.all() else 1.0))
-        every = np.sort(np.log(every))
+        if self._ranked is None:
+            self._ranked = np.sort(self.log_times(list(self.times_ms)))
+        every = self._ranked
+        logs = self._logs(rows)
+        logs = np.where(np.isfinite(logs), logs, np.median(every))  # which counting failures so leaves where it is
         rank = (np.searchsorted(every, logs, "left") + np.searchsorted(every, logs, "right")) / 2
         normal = np.interp(rank, np.arange(len(every)) + 0.5, normal_quantiles(len(every)))
         mixed = normal + (logs - every.mean()) / max(1e-9, float(every.std()))
@@ -87,9 +88,14 @@ class Told:
 
     def log_times(self, rows: Sequence[int]) -> Array:
         """The logarithm of each row's time; of the median for a failure."""
-        times = np.fromiter((self.times_ms[row] for row in rows), float, len(rows))
-        right = np.isfinite(times)
-        return np.asarray(np.log(np.where(right, times, np.median(times[right]))))
+        logs = self._logs(rows)
+        right = np.isfinite(logs)
+        logs[~right] = np.median(logs[right])
+        return logs
+
+    def _logs(self, rows: Sequence[int]) -> Array:
+        """The logarithm of each row's time; infinite for a failure."""
+        return np.asarray(np.log(np.fromiter((self.times_ms[row] for row in rows), float, len(rows))))
 
     def successes(self, rows: Sequence[int]) -> Array:
         """1 for each row that was right, 0 for one that failed."""
@@ -99,9 +105,12 @@ class Told:
         """The logarithm of each row's cost, that of the median where it is not known; None where none is known."""
         if not self.costs:
             return None
-        usual = float(np.median([cost.total_s for cost in self.costs.values()]))
-        known = (self.costs[row].total_s if row in self.costs else usual for row in rows)
-        return np.asarray(np.log(np.fromiter(known, float, len(rows))))
+        known = (self.costs[row].total_s if row in self.costs else math.nan for row in rows)
+        logs = np.log(np.fromiter(known, float, len(rows)))
+        unknown = np.isnan(logs)
+        if unknown.any():
+            logs[unknown] = np.log(np.median([cost.total_s for cost in self.costs.values()]))
+        return np.asarray(logs)
 
     @property
     def log_saving(self) -> float:

@@ -86,7 +86,7 @@ def test_distances_are_the_same_both_ways(mixed: tuple[Terms, np.ndarray, np.nda
     weights = np.arange(1.0, 8.0)
     at = terms.coordinates(rows)
     assert terms.squared(at, at, terms.form(weights), weights) == pytest.approx(
-        (weights @ terms.between(rows)).reshape(20, 20), abs=1e-9
+        np.tensordot(weights, terms.between(rows), 1), abs=1e-9
     )
 
 
@@ -110,11 +110,32 @@ def test_minimising_ends_where_the_slope_does(mixed: tuple[Terms, np.ndarray, np
     assert value == pytest.approx(100, rel=0.01)
 
 
+@pytest.mark.parametrize("count", [1, 2, gaussian.SMALL, gaussian.SMALL + 1, 101])
+def test_a_triangle_is_inverted(count: int) -> None:
+    lower = np.tril(np.random.default_rng(0).normal(size=(count, count))) + 3 * math.sqrt(count) * np.eye(count)
+    inverse = gaussian.triangular_inverse(lower)
+    assert inverse @ lower == pytest.approx(np.eye(count), abs=1e-12)
+    assert (np.triu(inverse, 1) == 0).all()
+
+
+def test_a_posterior_of_other_candidates_is_one_made_anew(mixed: tuple[Terms, np.ndarray, np.ndarray]) -> None:
+    terms, rows, targets = mixed
+    scales, none = Scales.prior(terms), np.empty(0, np.int64)
+    first = Posterior(terms, scales, np.arange(30), rows[:-1])
+    other = first.of(np.arange(20, 72))
+    anew = Posterior(terms, scales, np.arange(20, 72), rows[:-1])
+    for posterior in (other, anew):
+        posterior.add(int(rows[-1]))
+    assert other.mean(targets) == pytest.approx(anew.mean(targets), abs=1e-6)
+    assert other.deviation(none) == pytest.approx(anew.deviation(none), abs=1e-6)
+    assert len(first.mean(targets[:-1])) == 30  # as it was
+
+
 def test_the_posterior_is_the_formula(mixed: tuple[Terms, np.ndarray, np.ndarray]) -> None:
     """Rasmussen and Williams, eq. 2.25 and 2.26, with nothing clever."""
     terms, rows, targets = mixed
     scales, every = Scales.prior(terms), np.arange(72)
-    a = np.sqrt(5 * (scales.weights @ terms.between(every)).reshape(72, 72))
+    a = np.sqrt(5 * np.tensordot(scales.weights, terms.between(every), 1))
     k = scales.variance * (1 + a + a * a / 3) * np.exp(-a)
     solved = np.linalg.solve(k[np.ix_(rows, rows)] + scales.noise * np.eye(20), k[rows])
     posterior = Posterior(terms, scales, every, rows)
@@ -156,7 +177,10 @@ def test_neighbours_are_those_that_differ_in_so_many() -> None:
     for row in (0, 77, len(space) - 1):
         differ = (space.codes != space.codes[row]).sum(axis=1)
         assert graph.of(row).tolist() == np.flatnonzero(differ == 1).tolist()
-        assert graph.within_two(row).tolist() == np.flatnonzero((differ == 1) | (differ == 2)).tolist()
+        assert np.unique(graph.within_two(row)).tolist() == np.flatnonzero(differ <= 2).tolist()
+    rows = np.asarray([0, 77, 78])
+    differ = (space.codes[:, None] != space.codes[rows]).sum(axis=2).min(axis=1)
+    assert np.unique(graph.around(rows)).tolist() == np.flatnonzero(differ <= 1).tolist()
 
 
 def test_derived_columns_are_the_kernels() -> None:
