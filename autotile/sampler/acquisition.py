@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,14 @@ def log_chance(mean: Array, deviation: Array) -> Array:
     The chance is that a regression on 1 (right) and 0 (failed) is above ½ there. From a table; below it log(φ(z) / −z),
     which the chance comes to far out.
     """
-    z = (mean - 0.5) / deviation
+    z = np.asarray((mean - 0.5) / deviation)
+    held = np.zeros_like(z)
+    unfair = z < _FAIR
+    z = z[unfair]
     far = np.minimum(z, _GRID[0])
     tail = -0.5 * far * far - np.log(-far * math.sqrt(2 * math.pi))
-    chances = np.where(z < _GRID[0], tail, np.interp(z, _GRID, _CHANCES))
-    return np.asarray(np.minimum(chances - math.log(FAIR_CHANCE), 0.0))
+    held[unfair] = np.where(z < _GRID[0], tail, np.interp(z, _GRID, _CHANCES)) - math.log(FAIR_CHANCE)
+    return held
 
 
 def _log_gain(z: float) -> float:
@@ -46,3 +50,4 @@ def _log_gain(z: float) -> float:
 _GRID = np.linspace(-12, 12, 24 * 64 + 1)
 _GAINS = np.asarray([_log_gain(float(z)) for z in _GRID])
 _CHANCES = np.asarray([math.log(math.erfc(-float(z) / math.sqrt(2)) / 2) for z in _GRID])
+_FAIR = NormalDist().inv_cdf(FAIR_CHANCE)

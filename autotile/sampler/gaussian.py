@@ -221,7 +221,7 @@ def minimise(
             mapped = inverse @ turned
             inverse += np.outer(moved, moved) * ((bend + turned @ mapped) / bend**2)
             inverse -= (np.outer(mapped, moved) + np.outer(moved, mapped)) / bend
-        if gain < 1e-3:
+        if gain < 1e-2:
             break
     return value, point
 
