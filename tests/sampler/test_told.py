@@ -54,6 +54,13 @@ def test_equal_times_are_no_fault() -> None:
     assert told(None, 2.0, 2.0).targets(range(3)) == pytest.approx([0.0, 0.0, 0.0])
 
 
+def test_what_is_told_later_counts() -> None:
+    made = told(4.0, 2.0, None)
+    before = made.targets(range(3))
+    made.tell(3, 1.0)
+    assert made.targets(range(3)).tolist() == told(4.0, 2.0, None, 1.0).targets(range(3)).tolist() != before.tolist()
+
+
 def test_a_failure_counts_as_the_median() -> None:
     """It is neither promising nor poor: that it fails is learnt apart."""
     made = told(1.0, 9.0, None, 3.0, None)
