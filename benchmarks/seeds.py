@@ -65,8 +65,9 @@ def cold(config: str, seed: int, **options: Any) -> tuple[SearchResult, float]:
         begun = time.perf_counter()
         (result,) = autotile.search(config, device="cuda", seed=seed, **options)
         wall_s = time.perf_counter() - begun
+    best_ms = result.best and result.best.time_ms
     print(
-        f"seed {seed}: {result.best}: {result.new_trials} trials in {wall_s:.1f} s, stopped by {result.stopped_by}",
+        f"seed {seed}: {best_ms} ms, {result.new_trials} trials in {wall_s:.1f} s, stopped by {result.stopped_by}",
         flush=True,
     )
     return result, wall_s

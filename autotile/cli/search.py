@@ -67,19 +67,19 @@ def search(
     if dry_run:
         return _dry_run(specs, opened, json_path)
     results = _run(specs, opened, fresh, jobs)
+    replayed = opened if isinstance(opened, ReplayDevice) else None
     for result in results:
-        if isinstance(opened, ReplayDevice):
-            for line in replay_lines(result, opened):
-                (note if json_path == "-" else to_stdout)(line)
+        if replayed is None:
+            _summary(result, device, templates, to_stderr=json_path == "-")
             continue
-        _summary(result, device, templates, to_stderr=json_path == "-")
+        for line in replay_lines(result, replayed):
+            (note if json_path == "-" else to_stdout)(line)
     if json_path:
         from autotile.report.documents import search_document
 
         write_json(json_path, search_document(results))
     if any(result.stopped_by == "interrupted" for result in results):
-        replayed = isinstance(opened, ReplayDevice)
-        note("interrupted" if replayed else "interrupted; run the same command to go on")
+        note("interrupted; run the same command to go on" if replayed is None else "interrupted")
         return EXIT_INTERRUPTED
     complete = len(results) == sum(len(spec.problems) for spec in specs)
     return EXIT_OK if complete and all(result.best is not None for result in results) else EXIT_FAILED

@@ -65,13 +65,11 @@ def import_(path: Path, templates: tuple[Path, ...]) -> int:
     from autotile.report import import_results
     from autotile.store import Store
 
-    store = Store()
-    bests = len(store.bests())
-    summary = import_results(path, store, lambda name: load_kernel(name, templates))
+    summary = import_results(path, Store(), lambda name: load_kernel(name, templates))
     for what, why in summary.refused:
         note(f"refused {what}: {why}")
     say(f"{summary.imported} imported, {summary.known} already there, {len(summary.refused)} refused")
-    if summary.imported and len(store.bests()) == bests:
+    if summary.imported and not summary.proven:
         note("they are trials: `autotile search` proves the best of them and saves it")
     return EXIT_OK if summary.imported or not summary.refused else EXIT_FAILED
 

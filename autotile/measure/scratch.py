@@ -25,6 +25,7 @@ _latest: list[tuple[str, Workload]] = []
 
 
 _writers: list[threading.Thread] = []
+"""What may still be writing: a folder that is emptied waits for it."""
 
 
 def kept_workload(kernel: Kernel, problem: Problem, seed: int, scratch: Path | None) -> Workload:

@@ -38,12 +38,14 @@ _CLIMBS = re.compile(r"(?:^|[/\\])\.\.(?:[/\\]|$)|^[/\\~]|^[A-Za-z]:[/\\]")
 class ImportSummary:
     """What an import did. `imported` counts records new to the store, `known` those it held already.
 
-    `refused` has, for each record turned down, what it is and why.
+    `proven` of the imported are bests, which can be loaded; the others are trials. `refused` has, for each record
+    turned down, what it is and why.
     """
 
     imported: int
     refused: list[tuple[str, str]]
     known: int = 0
+    proven: int = 0
 
 
 def import_results(path: Path, store: RecordStore, kernels: Callable[[str], Kernel]) -> ImportSummary:
@@ -78,7 +80,7 @@ def import_results(path: Path, store: RecordStore, kernels: Callable[[str], Kern
     for group in groups.values():
         if (best := best_of(record for record in group if record.proven)) is not None:
             store.save_best(best)
-    return ImportSummary(len(new), refused, len(accepted) - len(new))
+    return ImportSummary(len(new), refused, len(accepted) - len(new), sum(record.proven for record in new))
 
 
 def _new(accepted: list[Record], store: RecordStore) -> list[Record]:

@@ -260,14 +260,14 @@ class Model:
             best = self._candidates[np.argsort(-scores, kind="stable")[:MOST_CANDIDATES]]
             self._liked = best[:LIKED]
             near = self._graph.around(np.concatenate([self._liked, self._leaders]))
-            posterior = posterior.of(self._chosen(np.concatenate([best, near])))
+            posterior = posterior.of(self._set_candidates(np.concatenate([best, near])))
         return posterior
 
     def _conditioned(self, candidates: Array) -> Posterior:
-        return Posterior(self._terms, self._scales, self._chosen(candidates), np.asarray(self._known))
+        return Posterior(self._terms, self._scales, self._set_candidates(candidates), np.asarray(self._known))
 
-    def _chosen(self, candidates: Array) -> Array:
-        """The free ones of some rows, each once, which are the candidates from now on."""
+    def _set_candidates(self, candidates: Array) -> Array:
+        """The free ones of some rows, each once, are the candidates from now on."""
         candidates = np.unique(candidates)
         self._candidates = candidates[self._free[candidates]]
         self._chances = None

@@ -80,7 +80,7 @@ class Told:
             self._ranked = np.sort(self.log_times(list(self.times_ms)))
         every = self._ranked
         logs = self._logs(rows)
-        logs = np.where(np.isfinite(logs), logs, np.median(every))  # which counting failures so leaves where it is
+        logs = np.where(np.isfinite(logs), logs, np.median(every))  # of the right ones: failures are in `every` as that
         rank = (np.searchsorted(every, logs, "left") + np.searchsorted(every, logs, "right")) / 2
         normal = np.interp(rank, np.arange(len(every)) + 0.5, normal_quantiles(len(every)))
         mixed = normal + (logs - every.mean()) / max(1e-9, float(every.std()))

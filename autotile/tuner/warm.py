@@ -19,10 +19,8 @@ def warm_rows(space: Space, problem: Problem, identity: Identity, store: RecordS
     A best whose configuration is not feasible here, or outside the domains, is left out; so is one of other dimensions,
     which the kernel had before it was edited.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", StoreWarning
-        )  # a damaged file elsewhere is for the search of its problem to say
+    with warnings.catch_warnings():  # a damaged file elsewhere is for the search of its problem to say
+        warnings.simplefilter("ignore", StoreWarning)
         bests = [record for record in store.bests(problem.kernel) if record.ok]
     dimensions = {name for name, _ in problem.sizes}
     bests = [record for record in bests if {name for name, _ in record.problem.sizes} == dimensions]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -688,6 +688,18 @@ def test_there_and_back(run: Any, saved: Record, kernels: Path, tmp_path: Path, 
     assert taken.code == 0, taken.err
     assert taken.out.startswith("1 imported")
     assert Store().bests() == [saved]
+
+
+def test_a_best_that_comes_in_beside_another_is_no_trial(
+    run: Any, saved: Record, kernels: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = tmp_path / "results.json"
+    run("export", "--templates", kernels, "-o", path)
+    monkeypatch.setenv("AUTOTILE_HOME", str(tmp_path / "elsewhere"))
+    Store().save_best(replace(saved, created="2020-01-01T00:00:00+00:00"))
+    taken = run("import", path, "--templates", kernels)
+    assert taken.out.startswith("1 imported")
+    assert "autotile search" not in taken.err
 
 
 def test_an_import_from_other_templates_is_refused(

@@ -20,6 +20,7 @@ from autotile.devices.replay.recording import Recording, read_recording
 from autotile.devices.select import open_device
 from autotile.errors import ConfigurationError, EnvironmentalError, ToolchainMissing, UsageError
 from autotile.kernels import load_kernel
+from autotile.measure.replayed import ReplayBench
 from autotile.spec import load_specs
 from autotile.store import MemoryStore, Store
 from autotile.tuner import SearchResult, search_all
@@ -307,6 +308,20 @@ def test_a_recording_is_searched_by_its_name(tiny: Path, run: Run) -> None:
     assert "6 of 8 configurations are feasible" in out
     assert "was not evaluated then" in out
     assert run("search", written(tiny.with_name("x.json.gz"), "{}"))[0] == 2
+
+
+def test_an_interrupted_replay_does_not_say_that_it_goes_on(
+    run: Run, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was kept."""
+
+    def stop(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReplayBench, "trial", stop)
+    code, _, err = run("search", tiny)
+    assert code == 130
+    assert err.splitlines()[-1] == "interrupted"
 
 
 # ---- autotile's own records -----------------------------------------------------------------------------------------

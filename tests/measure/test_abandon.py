@@ -227,6 +227,39 @@ def test_a_successor_that_is_just_being_started_ends_with_the_bench(
         assert not bench._scratch.exists()
 
 
+class ClosedMeanwhile:
+    """A connection that another thread lets go of while this one waits at it."""
+
+    def __init__(self, process: Any, at: str, error: Exception) -> None:
+        self._process, self._given, self._at, self._error = process, process._connection, at, error
+        self.send, self.close = self._given.send, self._given.close
+
+    def poll(self, limit_s: float) -> bool:
+        return self._fails("poll")
+
+    def recv(self) -> bool:
+        return self._fails("recv")
+
+    def _fails(self, at: str) -> bool:
+        if at == self._at:
+            self._process.interrupt()
+            raise self._error
+        return True
+
+
+@pytest.mark.parametrize("at", ["poll", "recv"])
+@pytest.mark.parametrize("error", [OSError("handle is closed"), TypeError("'NoneType' is no integer")])
+def test_a_connection_that_is_closed_meanwhile_is_a_crash(
+    walk: Kernel, tmp_path: Path, at: str, error: Exception
+) -> None:
+    with begun(walk, tmp_path / "log") as bench:
+        process: Any = bench._process
+        process._connection = ClosedMeanwhile(process, at, error)
+        end = Asking(bench, walk, 32).ended()
+        assert isinstance(end, Crashed)
+        assert "was killed by SIGKILL" in str(end)
+
+
 def test_closing_twice_is_closing_once(walk: Kernel, tmp_path: Path) -> None:
     with begun(walk, tmp_path / "log") as bench:
         bench.close()

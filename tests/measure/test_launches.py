@@ -180,6 +180,10 @@ def test_a_winners_check_finds_one_that_is_never_written(walk: Kernel, session: 
         opened.recheck(variant, FakeBuilder().build(variant.source), 1)
 
 
+def test_what_a_launch_took_is_no_part_of_the_verdict() -> None:
+    assert Check(0.5, 0, launch_ms=1.0) == Check(0.5, 0, launch_ms=2.0) != Check(0.5, 1)
+
+
 def test_a_workload_is_kept_for_the_session_that_follows(
     walk: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +221,22 @@ def test_a_workload_is_kept_for_the_session_that_follows(
     assert list(tmp_path.glob("*.workload")) == []
     kept(problem)
     assert len(made) == 4
+
+
+def test_what_is_still_being_written_is_removed_too(
+    walk: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = scratch._write
+
+    def slow(made: Workload, path: Path) -> None:
+        time.sleep(0.2)
+        given(made, path)
+
+    monkeypatch.setattr(scratch, "_write", slow)
+    scratch.kept_workload(walk, walk.problem({"n": 66}), 0, tmp_path)
+    scratch.forget_workloads(tmp_path)
+    time.sleep(0.4)
+    assert list(tmp_path.iterdir()) == []
 
 
 def until(condition: Callable[[], bool]) -> None:

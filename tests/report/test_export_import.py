@@ -36,7 +36,7 @@ def test_what_was_exported_comes_back_with_its_identity(measured: Make, kernels:
     ]
     path = written(records, tmp_path / "out.json", kernels)
     store = Store(tmp_path / "home")
-    assert import_results(path, store, kernels) == ImportSummary(6, [])
+    assert import_results(path, store, kernels) == ImportSummary(6, [], proven=4)
     assert sorted(map(repr, store.records())) == sorted(map(repr, records))
     assert store.best("toy", records[1].problem, "NVIDIA H200") == records[1]
     assert {record.identity.device for record in store.bests()} == {record.identity.device for record in records}

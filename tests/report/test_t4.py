@@ -139,7 +139,7 @@ def test_a_winner_comes_back_as_a_trial(measured: Make, kernels: Kernels, tmp_pa
     path = tmp_path / "edited.json"
     path.write_text(json.dumps(document))
     store = MemoryStore()
-    assert import_results(path, store, kernels).imported == 1
+    assert import_results(path, store, kernels) == ImportSummary(1, [])
     assert not store.bests()
     assert not any(record.proven for record in store.records())
 

@@ -125,6 +125,17 @@ def test_what_is_to_be_gained_falls_to_nothing() -> None:
     assert known[-1] == 0.0  # the last row was taken
 
 
+def test_what_is_to_be_gained_is_known_as_soon_as_two_times_are_told() -> None:
+    """Not with the next ask: a search looks at it before."""
+    space = flagged()
+    strategy = Strategy(space, "model", 0)
+    for time_ms in (2.0, 1.0):
+        assert strategy.expected_gain is None
+        trial, row = strategy.ask()
+        strategy.tell(trial, record(space.configuration(row), time_ms))
+    assert strategy.expected_gain is not None
+
+
 def test_there_is_nothing_to_be_gained_where_all_the_rest_fails() -> None:
     """What would be gained counts by the chance that it is right: all that is free has the flag that fails."""
     gains = []

@@ -233,6 +233,14 @@ def test_effort_leaves_a_number_that_was_asked_for(
     assert spec.search.trials == 9
 
 
+def test_effort_scales_the_files_number_where_the_variable_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTILE_TRIALS", "")
+    (spec,) = spec_of(tmp_path, GOOD.replace("trials: 5", "trials: 5, effort: full"))
+    assert spec.search.trials == 20
+
+
 def test_effort_scales_the_usual_number_where_the_file_has_none(tmp_path: Path) -> None:
     (spec,) = spec_of(tmp_path, GOOD.replace("trials: 5, ", ""), "search.effort=quick")
     assert spec.search.trials == 50
