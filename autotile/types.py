@@ -17,6 +17,9 @@ Value: TypeAlias = bool | int | str
 
 Dim3 = tuple[int, int, int]
 
+OFFSET = "offset"
+IN_PLACE = "in_place"
+
 
 def digest(text: str) -> str:
     """SHA-256 of the text, in hexadecimal."""
@@ -25,26 +28,50 @@ def digest(text: str) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """One concrete task: a kernel's name, its sizes (elements) in the kernel's order, and the element type's name."""
+    """One concrete task: a kernel's name, its sizes (elements) in the kernel's order, and the element type's name.
+
+    `options` are what is not as usual, in the kernel's order: optional sizes (a batch, a pitch), then `offset`
+    (elements by which every array begins behind an aligned address) and `in_place` (1: the output takes the input's
+    place). What is as usual is left out, so that equal problems are equal.
+    """
 
     kernel: str
     sizes: tuple[tuple[str, int], ...]
     dtype: str
+    options: tuple[tuple[str, int], ...] = ()
 
     def __getitem__(self, dimension: str) -> int:
         return dict(self.sizes)[dimension]
 
     @property
+    def offset(self) -> int:
+        """Elements between an aligned address and the first of each array."""
+        return dict(self.options).get(OFFSET, 0)
+
+    @property
+    def in_place(self) -> bool:
+        return bool(dict(self.options).get(IN_PLACE, 0))
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """Sizes and options by name, as `Kernel.problem` takes them."""
+        return dict((*self.sizes, *self.options))
+
+    @property
     def key(self) -> str:
         """A name that is safe in a path and unique among the problems of a kernel: `m4096-n4096-k4096-float32`."""
-        return "-".join([f"{name}{size}" for name, size in self.sizes] + [self.dtype])
+        return "-".join([f"{name}{size}" for name, size in (*self.sizes, *self.options)] + [self.dtype])
 
     @property
     def label(self) -> str:
-        return f"{'×'.join(str(size) for _, size in self.sizes)} {self.dtype}"
+        unusual = [name if name == IN_PLACE else f"{name}={size}" for name, size in self.options]
+        return " ".join(["×".join(str(size) for _, size in self.sizes), *unusual, self.dtype])
 
     def with_sizes(self, **sizes: int) -> Problem:
-        return Problem(self.kernel, tuple((name, sizes.get(name, size)) for name, size in self.sizes), self.dtype)
+        """The same task on other sizes: as far off alignment, in place if this one is, but without gaps or batches."""
+        kept = tuple((name, value) for name, value in self.options if name in (OFFSET, IN_PLACE))
+        changed = tuple((name, sizes.get(name, size)) for name, size in self.sizes)
+        return Problem(self.kernel, changed, self.dtype, kept)
 
 
 @dataclass(frozen=True, repr=False)

@@ -24,7 +24,7 @@ def time_text(measurement: Measurement | None) -> str:
 
 def load_line(problem: Problem, device: str = "auto", templates: Sequence[Path] = ()) -> str:
     """The line of Python that loads the winner of a search on `device` with extra `templates`."""
-    options: dict[str, object] = {**dict(problem.sizes), "dtype": problem.dtype}
+    options: dict[str, object] = {**problem.asked, "dtype": problem.dtype}
     if device != "auto":
         options["device"] = device
     if templates:

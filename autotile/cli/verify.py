@@ -76,7 +76,7 @@ def _document(verified: Verified) -> dict[str, Any]:
     record, measurement = verified.record, verified.measurement
     return {
         "kernel": record.problem.kernel,
-        "problem": {**dict(record.problem.sizes), "dtype": record.problem.dtype},
+        "problem": {**record.problem.asked, "dtype": record.problem.dtype},
         "configuration": dict(record.configuration),
         "outcome": verified.outcome,
         "message": verified.message,

@@ -27,7 +27,6 @@ from autotile.dtypes import element_type
 from autotile.errors import KernelError
 from autotile.kernels import Kernel
 from autotile.kernels.arithmetic import ceil_div
-from autotile.kernels.definition import FRESH_ALIGNMENT
 from autotile.kernels.expressions import Expression
 from autotile.kernels.loader import DEFINITION, TEMPLATE
 from autotile.types import Problem, Source, Value, digest
@@ -40,9 +39,10 @@ FIXED_NAMES = frozenset(
 
 
 def render(
-    kernel: Kernel, problem: Problem, configuration: Mapping[str, Value], alignment: int = FRESH_ALIGNMENT
+    kernel: Kernel, problem: Problem, configuration: Mapping[str, Value], alignment: int | None = None
 ) -> Source:
-    """The CUDA text of one variant for one problem, whose base pointers are multiples of `alignment` bytes.
+    """The CUDA text of one variant for one problem, whose base pointers are multiples of `alignment` bytes (of as
+    many as its offset leaves).
 
     Raises KernelError, with the template's file and line, when the template is at fault.
     """

@@ -99,24 +99,57 @@ class Trait:
 
 
 @dataclass(frozen=True)
+class OptionalSize:
+    """A size that a problem may leave out: a batch, the distance between rows.
+
+    `default` is an expression over `problem.<size>` of the dimensions and of optional sizes declared before; it is the
+    least allowed too.
+    """
+
+    name: str
+    default: str
+    doc: str
+
+
+@dataclass(frozen=True)
 class Input:
-    """An array that the kernel reads; `shape` names dimensions of the problem; row-major, of the problem's dtype."""
+    """An array that the kernel reads; `shape` names sizes of the problem; row-major, of the problem's dtype.
+
+    `pitch` names the optional size that says how many elements lie between the beginnings of two rows, `step` the one
+    that says how many rows lie between the beginnings of two matrices: with them, the array may be a part of a larger
+    one. A leading size that is optional may be missing in the arrays of a call.
+    """
 
     name: str
     shape: tuple[str, ...]
+    pitch: str = ""
+    step: str = ""
 
 
 @dataclass(frozen=True)
 class Output:
-    """An array that the kernel writes, every element of it."""
+    """An array that the kernel writes, every element of it and nothing between its rows. `pitch`, `step`: see Input."""
 
     name: str
     shape: tuple[str, ...]
+    pitch: str = ""
+    step: str = ""
+
+
+@dataclass(frozen=True)
+class ShapeClass:
+    """Problems that want the same kernel: where nothing is tuned exactly, the nearest of the same class serves.
+
+    A problem is of the first class whose expression, over `problem.*`, holds.
+    """
+
+    name: str
+    expression: str
 
 
 @dataclass(frozen=True)
 class Size:
-    """A dimension of the problem, passed by value as a 32-bit int."""
+    """A size of the problem, passed by value as a 32-bit int."""
 
     name: str
 

@@ -2,11 +2,12 @@
 
 Everything that depends on sizes, parameters or the device is an expression (see expressions.py). Names in scope:
 
-    problem.<dimension>   a size, in elements            every parameter        its value
+    problem.<size>        a size, in elements            every parameter        its value
     problem.itemsize      bytes of one element           every derived value    its value
     problem.dtype         the element type's name        threads                threads a block, from the launch
     problem.alignment     bytes that divide every        shared_bytes           dynamic shared memory of the launch
                           base pointer (in traits)       static_shared_bytes    static shared memory of the source
+    problem.in_place      1 where the output takes the input's place, else 0 (of a kernel that has `in_place`)
     device.<field>        a field of DeviceInfo (in rules)
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,15 +30,19 @@ from autotile.kernels.declarations import (
     Derived,
     Input,
     LaunchPlan,
+    OptionalSize,
     Output,
     Parameter,
     Rule,
+    ShapeClass,
     Trait,
     check_value,
 )
 from autotile.kernels.expressions import Expression
+from autotile.kernels.layout import Layout, layout_of
+from autotile.kernels.problems import make_problem, sizes_of
 from autotile.suggest import did_you_mean
-from autotile.types import Configuration, Launch, Problem, Value
+from autotile.types import IN_PLACE, OFFSET, Configuration, Launch, Problem, Value
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 FRESH_ALIGNMENT = 256
@@ -45,7 +51,13 @@ FRESH_ALIGNMENT = 256
 ODD_SIDES = (1, 31, 33, 65, 100, 129, 257)
 """Sides on which a winner proves itself when its kernel names no sizes: below, at and beyond warps and tiles."""
 
-_SIZES = ("check_sizes", "trace_sizes")
+CheckSizes = tuple[int, ...] | Mapping[str, int]
+"""Sizes in the order of the dimensions, or by name with optional ones among them."""
+
+_TUPLES = (
+    "dimensions", "optional", "dtypes", "arguments", "parameters", "derived", "rules", "traits", "classes", "in_place",
+    "check_sizes", "trace_sizes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,9 +68,12 @@ class Kernel:
     `error_bound(inputs, problem)` the largest allowed |output − reference|, elementwise or one number; 0 is exact.
     `flops` and `bytes` are the fewest that the work needs: each input read once, each output written once.
     `presets` are named points of the space: the classics that a student may render, run and time.
+    `optional` sizes may be left out of a problem. `in_place` names an input and the output that may take its place.
+    `opaque` is true for a kernel that moves elements and never looks into them: what was tuned for one type serves all
+    of its size. `classes` part the problems into those that want the same kernel.
     `check_sizes` are odd, tiny, tall and deep problems on which a winner must prove itself, in the order of the
-    dimensions. `trace_sizes` are expressions over parameters: a problem of one block that does all a large one's
-    interior block does, small enough for the emulator. Both have defaults that suit most kernels.
+    dimensions or by name. `trace_sizes` are expressions over parameters: a problem of one block that does all a large
+    one's interior block does, small enough for the emulator. Both have defaults that suit most kernels.
     `deterministic` is false for a kernel whose results may differ in the last bits from run to run, as sums through
     atomics do; of any other, a result that moves is a race.
     """
@@ -74,11 +89,15 @@ class Kernel:
     error_bound: Callable[[Arrays, Problem], Mapping[str, np.ndarray[Any, Any] | float]]
     flops: str
     bytes: str
+    optional: tuple[OptionalSize, ...] = ()
     derived: tuple[Derived, ...] = ()
     rules: tuple[Rule, ...] = ()
     traits: tuple[Trait, ...] = ()
+    classes: tuple[ShapeClass, ...] = ()
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-    check_sizes: tuple[tuple[int, ...], ...] = ()
+    in_place: tuple[str, ...] = ()
+    opaque: bool = False
+    check_sizes: tuple[CheckSizes, ...] = ()
     trace_sizes: tuple[str, ...] = ()
     deterministic: bool = True
     entry: str = ""
@@ -86,7 +105,7 @@ class Kernel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "entry", self.entry or self.name)
-        for what in ("dimensions", "dtypes", "arguments", "parameters", "derived", "rules", "traits", *_SIZES):
+        for what in _TUPLES:
             if not isinstance(getattr(self, what), (tuple, list)):  # the comma after an only entry is easily left out
                 raise KernelError(
                     f"kernel {self.name}: {what} must be a tuple, such as (…,), not {getattr(self, what)!r}"
@@ -129,33 +148,31 @@ class Kernel:
 
     # ---- problems ----------------------------------------------------------------------------------------------
 
-    def problem(self, sizes: Mapping[str, Any], dtype: str | None = None) -> Problem:
-        """A checked problem. Raises UsageError for a missing, unknown, or non-positive size and an unknown dtype."""
-        for name in sizes:
-            if name not in self.dimensions:
-                raise UsageError(
-                    f"{self.name} has no dimension {name!r}{did_you_mean(name, self.dimensions)}; "
-                    f"it has {', '.join(self.dimensions)}"
-                )
-        missing = [name for name in self.dimensions if name not in sizes]
-        if missing:
-            raise UsageError(f"{self.name} also needs {', '.join(missing)}")
-        for name, size in sizes.items():
-            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 0 < size < 2**31:
-                raise UsageError(f"{self.name}: {name} must be an integer from 1 to 2147483647, not {size!r}")
-        chosen = self.dtypes[0] if dtype is None else str(dtype)
-        if chosen not in self.dtypes:
-            raise UsageError(
-                f"{self.name} has no dtype {chosen!r}{did_you_mean(chosen, self.dtypes)}; "
-                f"it has {', '.join(self.dtypes)}"
-            )
-        return Problem(self.name, tuple((name, int(sizes[name])) for name in self.dimensions), chosen)
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The names of all sizes, optional ones last."""
+        return (*self.dimensions, *(size.name for size in self.optional))
 
-    def problem_scope(self, problem: Problem, alignment: int = FRESH_ALIGNMENT) -> dict[str, Any]:
-        scope: dict[str, Any] = {f"problem.{name}": size for name, size in problem.sizes}
+    @property
+    def problem_keys(self) -> tuple[str, ...]:
+        """What a problem may say, its dtype aside."""
+        return (*self.sizes, OFFSET, *((IN_PLACE,) if self.in_place else ()))
+
+    def problem(self, sizes: Mapping[str, Any], dtype: str | None = None) -> Problem:
+        """A checked problem. Raises UsageError for a missing, unknown, or impossible size and an unknown dtype."""
+        return make_problem(self, sizes, dtype)
+
+    def sizes_of(self, problem: Problem) -> dict[str, int]:
+        """Every size by name, optional ones included."""
+        return sizes_of(self, problem)
+
+    def problem_scope(self, problem: Problem, alignment: int | None = None) -> dict[str, Any]:
+        scope: dict[str, Any] = {f"problem.{name}": size for name, size in self.sizes_of(problem).items()}
         scope["problem.itemsize"] = element_type(problem.dtype).itemsize
         scope["problem.dtype"] = problem.dtype
-        scope["problem.alignment"] = alignment
+        scope["problem.alignment"] = alignment_of(problem) if alignment is None else alignment
+        if self.in_place:
+            scope["problem.in_place"] = int(problem.in_place)
         return scope
 
     def flops_of(self, problem: Problem) -> int:
@@ -164,8 +181,20 @@ class Kernel:
     def bytes_of(self, problem: Problem) -> int:
         return int(Expression(self.bytes, f"kernel {self.name}, bytes").amount(self.problem_scope(problem)))
 
+    def class_of(self, problem: Problem) -> str:
+        """The first of `classes` that holds; empty where none does."""
+        scope = self.problem_scope(problem)
+        holding = (c for c in self.classes if Expression(c.expression, f"kernel {self.name}, class").holds(scope))
+        return next((c.name for c in holding), "")
+
     def shape_of(self, argument: Input | Output, problem: Problem) -> tuple[int, ...]:
-        return tuple(problem[name] for name in argument.shape)
+        return self.layout_of(argument, problem).shape
+
+    def layout_of(self, argument: Input | Output, problem: Problem) -> Layout:
+        sizes = self.sizes_of(problem)
+        shape = tuple(sizes[name] for name in argument.shape)
+        pitch = sizes[argument.pitch] if argument.pitch else shape[-1] if shape else 1
+        return layout_of(shape, pitch, sizes[argument.step] if argument.step else shape[-2] if len(shape) > 1 else 1)
 
     @property
     def arrays(self) -> tuple[Input | Output, ...]:
@@ -180,13 +209,24 @@ class Kernel:
     def outputs(self) -> tuple[Output, ...]:
         return tuple(argument for argument in self.arguments if isinstance(argument, Output))
 
-    @property
-    def proof_problems(self) -> tuple[tuple[int, ...], ...]:
-        """Sizes on which a winner proves itself: `check_sizes`, or mixed odd ones where the kernel names none."""
-        count, sides = len(self.dimensions), len(ODD_SIDES)
-        return self.check_sizes or tuple(
-            tuple(ODD_SIDES[(first + 2 * dimension) % sides] for dimension in range(count)) for first in range(sides)
-        )
+    def proof_problems(self, problem: Problem) -> list[Problem]:
+        """On which a winner of `problem` proves itself: `check_sizes`, or mixed odd ones where the kernel names none.
+
+        Those of a winner in place are in place too; sizes that cannot be are passed over.
+        """
+        sides = len(ODD_SIDES)
+        named: list[Mapping[str, Any]] = [self._named(sizes) for sizes in self.check_sizes] or [
+            {name: ODD_SIDES[(first + 2 * i) % sides] for i, name in enumerate(self.dimensions)}
+            for first in range(sides)
+        ]
+        found = []
+        for sizes in named:
+            with suppress(UsageError):
+                found.append(self.problem({**sizes, IN_PLACE: True} if problem.in_place else sizes, problem.dtype))
+        return found
+
+    def _named(self, sizes: CheckSizes) -> Mapping[str, int]:
+        return sizes if isinstance(sizes, Mapping) else dict(zip(self.dimensions, sizes, strict=True))
 
     def trace_problem(self, problem: Problem, configuration: Mapping[str, Value]) -> Problem:
         """A problem of one block, or a few, that the emulator traces in place of a large one.
@@ -228,7 +268,7 @@ class Kernel:
         )
 
     def scope(
-        self, problem: Problem, configuration: Mapping[str, Value], alignment: int = FRESH_ALIGNMENT
+        self, problem: Problem, configuration: Mapping[str, Value], alignment: int | None = None
     ) -> dict[str, Any]:
         """Every name but `device.*`, for one problem and one configuration."""
         scope = self.problem_scope(problem, alignment) | dict(configuration)
@@ -247,7 +287,7 @@ class Kernel:
         return Launch((gx, gy, gz), (bx, by, bz), shared_bytes)
 
     def traits_of(
-        self, problem: Problem, configuration: Mapping[str, Value], alignment: int = FRESH_ALIGNMENT
+        self, problem: Problem, configuration: Mapping[str, Value], alignment: int | None = None
     ) -> dict[str, bool]:
         scope = self.scope(problem, configuration, alignment)
         return {
@@ -266,6 +306,12 @@ class Kernel:
         from autotile.kernels.loader import kernel_at
 
         return kernel_at, (self.folder.resolve(),)
+
+
+def alignment_of(problem: Problem) -> int:
+    """Bytes that divide every base pointer of the problem, FRESH_ALIGNMENT at most."""
+    offset_bytes = problem.offset * element_type(problem.dtype).itemsize
+    return min(FRESH_ALIGNMENT, offset_bytes & -offset_bytes) if offset_bytes else FRESH_ALIGNMENT
 
 
 def _plain(value: Any) -> Any:

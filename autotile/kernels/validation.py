@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import KernelError
-from autotile.kernels.declarations import OF_CUDA, RESERVED, Input, Output, Size
+from autotile.kernels.declarations import OF_CUDA, RESERVED, Size
 from autotile.kernels.definition import Kernel
 from autotile.kernels.expressions import Expression
 from autotile.suggest import did_you_mean
+from autotile.types import IN_PLACE, OFFSET
 
 DEVICE_NAMES = frozenset({f"device.{name}" for name in DeviceInfo.__dataclass_fields__} | {"device.compute_capability"})
 
@@ -26,8 +27,11 @@ def validate(kernel: Kernel) -> None:
     for name in (*(derived.name for derived in kernel.derived), *(trait.name for trait in kernel.traits)):
         if name in RESERVED or not name.isidentifier():
             raise KernelError(f"{name!r} cannot be the name of a derived value or a trait: it is reserved")
-    for sizes in (*kernel.check_sizes, *filter(None, [kernel.trace_sizes])):
-        if not isinstance(sizes, (tuple, list)) or len(sizes) != len(kernel.dimensions):
+    given: list[object] = [*kernel.check_sizes, *filter(None, [kernel.trace_sizes])]
+    for sizes in given:
+        if isinstance(sizes, Mapping):
+            kernel.problem(sizes)
+        elif not isinstance(sizes, (tuple, list)) or len(sizes) != len(kernel.dimensions):
             raise KernelError(f"check_sizes and trace_sizes want {len(kernel.dimensions)} sizes, not {sizes!r}")
     for what, text, known in _expressions(kernel):
         for name in sorted(Expression(text, what).names - known):
@@ -38,9 +42,9 @@ def validate(kernel: Kernel) -> None:
 def _try_out(kernel: Kernel) -> None:
     """Works out all that the kernel's problems and its default configuration need: text, say, is no launch."""
     configuration = kernel.configuration()
-    for sizes in kernel.proof_problems:
-        problem = kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)))
+    for problem in kernel.proof_problems(kernel.problem(dict.fromkeys(kernel.dimensions, 1))):
         kernel.flops_of(problem)
+        kernel.class_of(problem)
         kernel.bytes_of(problem)
         kernel.launch_of(problem, configuration)
         kernel.traits_of(problem, configuration)
@@ -57,16 +61,36 @@ def _check_arguments(kernel: Kernel) -> None:
     if not kernel.outputs:
         raise KernelError("no argument is an Output, so nothing could tell a right kernel from a wrong one")
     for argument in kernel.arguments:
-        names = argument.shape if isinstance(argument, (Input, Output)) else (argument.name,)
+        if isinstance(argument, Size):
+            names: tuple[str, ...] = (argument.name,)
+        else:
+            names = (*argument.shape, *filter(None, (argument.pitch, argument.step)))
         for name in names:
-            if name not in kernel.dimensions:
+            if name not in kernel.sizes:
                 what = "the size" if isinstance(argument, Size) else f"array {argument.name!r}: its dimension"
-                raise KernelError(f"{what} {name!r} is not among the kernel's: {', '.join(kernel.dimensions)}")
+                raise KernelError(f"{what} {name!r} is not among the kernel's: {', '.join(kernel.sizes)}")
+    for name in kernel.sizes:
+        if name in RESERVED or name in (OFFSET, IN_PLACE, "alignment", "dtype") or kernel.sizes.count(name) > 1:
+            raise KernelError(f"{name!r} cannot be the name of a size: it is reserved, or declared twice")
+    if kernel.in_place:
+        _check_in_place(kernel)
+
+
+def _check_in_place(kernel: Kernel) -> None:
+    inputs, outputs = [a.name for a in kernel.inputs], [a.name for a in kernel.outputs]
+    if len(kernel.in_place) != 2 or kernel.in_place[0] not in inputs or kernel.in_place[1] not in outputs:
+        raise KernelError(f"in_place names an input and the output that takes its place, not {kernel.in_place!r}")
 
 
 def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
     """Every expression of the declaration: where it stands, its text, and the names that it may use."""
-    problem = {f"problem.{name}" for name in (*kernel.dimensions, "itemsize", "dtype")}
+    sizes = {f"problem.{name}" for name in kernel.dimensions}
+    for size in kernel.optional:
+        yield f"optional size {size.name}", size.default, set(sizes)
+        sizes.add(f"problem.{size.name}")
+    problem = sizes | {"problem.itemsize", "problem.dtype"} | ({"problem.in_place"} if kernel.in_place else set())
+    for shape_class in kernel.classes:
+        yield f"class {shape_class.name}", shape_class.expression, problem | {"problem.alignment"}
     known = problem | {parameter.name for parameter in kernel.parameters}
     yield "flops", kernel.flops, problem
     yield "bytes", kernel.bytes, problem

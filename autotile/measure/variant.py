@@ -11,7 +11,6 @@ from autotile.devices.info import MAX_GRID
 from autotile.dtypes import element_type
 from autotile.errors import LaunchError, WrongResult
 from autotile.kernels import Kernel
-from autotile.kernels.definition import FRESH_ALIGNMENT
 from autotile.measure.workload import Kind
 from autotile.types import Configuration, Launch, Problem, Source
 
@@ -28,7 +27,7 @@ class Variant:
 
 
 def make_variant(
-    kernel: Kernel, problem: Problem, configuration: Configuration, alignment: int = FRESH_ALIGNMENT
+    kernel: Kernel, problem: Problem, configuration: Configuration, alignment: int | None = None
 ) -> Variant:
     """Renders the source and works out the launch. Raises LaunchError for a grid that no device takes."""
     launch = kernel.launch_of(problem, configuration)
@@ -91,8 +90,7 @@ def proofs_of(variant: Variant) -> list[Proof]:
 def _odd_proofs(variant: Variant) -> Iterator[Proof]:
     kernel, configuration = variant.kernel, variant.configuration
     itemsize = element_type(variant.problem.dtype).itemsize
-    for sizes in kernel.proof_problems:
-        problem = variant.problem.with_sizes(**dict(zip(kernel.dimensions, sizes, strict=True)))
+    for problem in kernel.proof_problems(variant.problem):
         aligned = make_variant(kernel, problem, configuration)
         yield Proof(aligned, PROOF_INPUTS)
         unaligned = make_variant(kernel, problem, configuration, itemsize)

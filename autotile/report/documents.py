@@ -40,7 +40,7 @@ def _one(result: SearchResult) -> dict[str, Any]:
 
 
 def problem_object(problem: Problem) -> dict[str, Any]:
-    return {**dict(problem.sizes), "dtype": problem.dtype}
+    return {**problem.asked, "dtype": problem.dtype}
 
 
 def space_document(kernel: Kernel, problem: Problem, device: DeviceInfo, space: Space) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def _check(record: Record, kernels: Kernels) -> None:
         if measurement.estimated != identity.estimated:
             raise ImportRefused("its time says it is an estimate and its identity that it is measured, or the reverse")
     kernel = kernels(problem.kernel)
-    if kernel.name != problem.kernel or kernel.problem(dict(problem.sizes), problem.dtype) != problem:
+    if kernel.name != problem.kernel or kernel.problem(problem.asked, problem.dtype) != problem:
         raise ImportRefused(f"kernel {kernel.name} has the dimensions {', '.join(kernel.dimensions)}, in this order")
     _check_time(kernel, record)
     _check_configuration(kernel, record)

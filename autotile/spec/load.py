@@ -171,7 +171,7 @@ class _Reader:
         )
 
     def problem(self, kernel: Kernel, node: Node) -> Problem:
-        entries = self.mapping(node, (*kernel.dimensions, "dtype"), "a problem")
+        entries = self.mapping(node, (*kernel.problem_keys, "dtype"), "a problem")
         dtype = entries["dtype"][1].plain() if "dtype" in entries else None
         sizes = {key: value.plain() for key, (_, value) in entries.items() if key != "dtype"}
         for name, (_, value) in entries.items():

@@ -48,6 +48,7 @@ def to_object(record: Record) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "kernel": record.problem.kernel,
         "sizes": dict(record.problem.sizes),
+        **({"options": dict(record.problem.options)} if record.problem.options else {}),
         "dtype": record.problem.dtype,
         "identity": {
             "device": identity.device,
@@ -194,14 +195,16 @@ def shared_part(found: object) -> tuple[Problem, Identity]:
         raise Unreadable("no schema_version: not a record of autotile")
     if version != SCHEMA_VERSION:
         raise Unreadable(other_schema(version), version)
-    problem = _problem(_text(item, "kernel"), _sizes(item), _text(item, "dtype"))
+    problem = _problem(_text(item, "kernel"), _sizes(item), _text(item, "dtype"), _options(item))
     return problem, _identity_of(_mapping(item.get("identity"), "identity"))
 
 
 @lru_cache(maxsize=1024)
-def _problem(kernel: str, sizes: tuple[tuple[str, int], ...], dtype: str) -> Problem:
+def _problem(
+    kernel: str, sizes: tuple[tuple[str, int], ...], dtype: str, options: tuple[tuple[str, int], ...]
+) -> Problem:
     """Shared between the records of a journal: they differ in little else than the configuration."""
-    return Problem(kernel, sizes, dtype)
+    return Problem(kernel, sizes, dtype, options)
 
 
 @lru_cache(maxsize=1024)
@@ -252,12 +255,17 @@ def _dim3(item: Mapping[str, Any], key: str) -> Dim3:
     raise _wrong(item, key, "three integers")
 
 
-def _sizes(item: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    sizes = tuple(_mapping(item.get("sizes"), "sizes").items())
+def _sizes(item: Mapping[str, Any], key: str = "sizes") -> tuple[tuple[str, int], ...]:
+    sizes = tuple(_mapping(item.get(key), key).items())
     for _, size in sizes:
         if type(size) is not int:
-            raise _wrong(item, "sizes", "integers")
+            raise _wrong(item, key, "integers")
     return sizes
+
+
+def _options(item: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """What is not as usual about the problem; most records have no such key."""
+    return _sizes(item, "options") if item.get("options") else ()
 
 
 def _values(item: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:

@@ -69,7 +69,7 @@ def verify(
         for record in records:
             try:
                 kernel = kernel_of(record.problem.kernel)
-                kernel.problem(dict(record.problem.sizes), record.problem.dtype)
+                kernel.problem(record.problem.asked, record.problem.dtype)
                 unchanged = template_digest(kernel) == record.identity.template
             except UsageError as error:
                 yield Verified(record, OUTDATED, f"{error} (--templates DIR names folders of kernels)")

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from autotile.dtypes import ELEMENT_TYPES
-from autotile.kernels import Derived, Input, Kernel, LaunchPlan, Output, Parameter, Rule, Size, Trait
+from autotile.kernels import Derived, Input, Kernel, LaunchPlan, OptionalSize, Output, Parameter, Rule, Size, Trait
 from autotile.types import Problem
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
 def reference(inputs: Arrays, problem: Problem) -> Arrays:
-    """`out`, cols × rows, of the input's own dtype: elements are moved, never computed with."""
-    return {"out": np.ascontiguousarray(inputs["in"].T)}
+    """`out`, batch × cols × rows, of the input's own dtype: elements are moved, never computed with."""
+    return {"out": np.ascontiguousarray(np.swapaxes(inputs["in"], -1, -2))}
 
 
 def error_bound(inputs: Arrays, problem: Problem) -> Mapping[str, float]:
@@ -29,7 +29,18 @@ KERNEL = Kernel(
     doc="out[c][r] = in[r][c], any size, elements of 1 to 16 bytes",
     dimensions=("rows", "cols"),
     dtypes=("float32", *(name for name in ELEMENT_TYPES if name != "float32")),
-    arguments=(Input("in", ("rows", "cols")), Output("out", ("cols", "rows")), Size("rows"), Size("cols")),
+    optional=(
+        OptionalSize("batch", "1", "matrices, each transposed by itself"),
+        OptionalSize("in_pitch", "problem.cols", "elements from one row of `in` to the next"),
+        OptionalSize("out_pitch", "problem.rows", "elements from one row of `out` to the next"),
+        OptionalSize("in_step", "problem.rows", "rows from one matrix of `in` to the next"),
+        OptionalSize("out_step", "problem.cols", "rows from one matrix of `out` to the next"),
+    ),
+    arguments=(
+        Input("in", ("batch", "rows", "cols"), pitch="in_pitch", step="in_step"),
+        Output("out", ("batch", "cols", "rows"), pitch="out_pitch", step="out_step"),
+        *(Size(name) for name in ("rows", "cols", "batch", "in_pitch", "out_pitch", "in_step", "out_step")),
+    ),
     parameters=(
         Parameter(
             "staging",
@@ -54,7 +65,11 @@ KERNEL = Kernel(
         ),
     ),
     launch=LaunchPlan(
-        grid=("ceil_div(problem.rows, tile_rows) * ceil_div(problem.cols, tile_cols)",),
+        grid=(
+            "ceil_div(problem.rows, tile_rows) * ceil_div(problem.cols, tile_cols)",
+            "min(problem.batch, 32768)",
+            "ceil_div(problem.batch, 32768)",
+        ),
         block=("tile_rows * tile_cols // (thread_rows * vector)",),
         shared_bytes="tile_bytes if tile_bytes > 49152 else 0",
         static_shared_bytes="tile_bytes if tile_bytes <= 49152 else 0",
@@ -95,7 +110,8 @@ KERNEL = Kernel(
     traits=(
         Trait(
             "aligned",
-            "problem.alignment % word_bytes == 0 and problem.rows % vector == 0 and problem.cols % vector == 0",
+            "problem.alignment % word_bytes == 0 and problem.rows % vector == 0 and problem.cols % vector == 0 "
+            "and problem.in_pitch % vector == 0 and problem.out_pitch % vector == 0",
             "every row of `in` and `out` begins on a whole word, and holds whole words",
         ),
     ),
@@ -108,7 +124,7 @@ KERNEL = Kernel(
     reference=reference,
     error_bound=error_bound,
     flops="0",
-    bytes="2 * problem.rows * problem.cols * problem.itemsize",
+    bytes="2 * problem.batch * problem.rows * problem.cols * problem.itemsize",
     trace_sizes=("tile_rows", "tile_cols"),
     check_sizes=(
         (1, 1),

@@ -100,7 +100,7 @@ def _entry(record: Record, source: Source, launch: Launch, file: str) -> dict[st
         "file": file,
         "kernel": record.problem.kernel,
         "entry": source.entry,
-        "sizes": dict(record.problem.sizes),
+        "sizes": record.problem.asked,
         "dtype": record.problem.dtype,
         "traits": dict(source.traits),
         "configuration": dict(record.configuration),
