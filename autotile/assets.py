@@ -27,6 +27,11 @@ def configs_dir() -> Path:
     return _shipped("configs")
 
 
+def tuned_dir() -> Path:
+    """The folder of the results that ship: a file a GPU, as `autotile export --format json` writes it."""
+    return DATA_DIR / "tuned"
+
+
 def config_path(name: str) -> Path | None:
     """The file that `name` means: a path, or the bare name of a shipped config (`matmul`, `configs/matmul.yaml`).
 

@@ -1,7 +1,8 @@
-"""Makes the tables of README.md from benchmarks/results/. Figures in the README are never typed.
+"""Makes the tables of README.md and docs/transpose.md from benchmarks/results/. Figures there are never typed.
 
-python benchmarks/tables.py            rewrite README.md between its markers
-python benchmarks/tables.py --check    exit 1 if it would change
+python benchmarks/tables.py            rewrite README.md, and docs/transpose.md where it is there, between their markers
+python benchmarks/tables.py --check    exit 1 if one of them would change
+python benchmarks/tables.py --story    print what stands in docs/transpose.md, and change nothing
 """
 
 from __future__ import annotations
@@ -11,35 +12,61 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import transpose_tables
+from markdown_rows import row_of
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
+STORY = ROOT / "docs" / "transpose.md"
 MARKED = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
+MARKED_STORY = re.compile(r"(<!-- story -->\n).*?(<!-- end of story -->)", re.DOTALL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if README.md is out of date")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a file is out of date")
+    parser.add_argument("--story", action="store_true", help="print the story's tables; change nothing")
     given = parser.parse_args()
-    old = README.read_text(encoding="utf-8")
-    new = with_tables(old)
-    if given.check and new != old:
-        raise SystemExit("README.md is out of date: run python benchmarks/tables.py")
-    README.write_text(new, encoding="utf-8")
+    if given.story:
+        print(story_tables(), end="")
+        return
+    changed = {}
+    for path, renewed in ((README, with_tables), (STORY, with_story)):
+        old = path.read_text(encoding="utf-8") if path.is_file() else ""
+        new = renewed(old)
+        if new != old:
+            changed[path] = new
+    if given.check and changed:
+        names = " and ".join(path.name for path in changed)
+        raise SystemExit(f"out of date: {names}. Run python benchmarks/tables.py")
+    for path, text in changed.items():
+        path.write_text(text, encoding="utf-8")
 
 
 def with_tables(readme: str) -> str:
     """The text with everything between the markers made anew."""
     sections = [section(file.parent) for file in sorted(RESULTS.glob("*/main_job.json"))]
-    for name, lines_of in BESIDE.items():
-        for file in sorted(RESULTS.glob(f"*/{name}.json")):
-            sections.append("\n".join([*lines_of(json.loads(file.read_text(encoding="utf-8"))), ""]))
-    body = "\n".join(sections)
+    body = "\n".join([*sections, *(text for name in BESIDE for text in tables_of(name))])
     return MARKED.sub(lambda match: match.group(1) + body + match.group(2), readme)
+
+
+def with_story(page: str) -> str:
+    return MARKED_STORY.sub(lambda match: match.group(1) + story_tables() + match.group(2), page)
+
+
+def story_tables() -> str:
+    return "\n".join(tables_of("transpose_story"))
+
+
+def tables_of(name: str) -> list[str]:
+    """A text for each device that has the file of that name."""
+    files = sorted(RESULTS.glob(f"*/{name}.json"))
+    return ["\n".join([*BESIDE[name](json.loads(file.read_text(encoding="utf-8"))), ""]) for file in files]
 
 
 def section(folder: Path) -> str:
@@ -233,6 +260,18 @@ def compiler_bests(report: dict[str, Any]) -> list[str]:
     return [*lines, "", f"Of {same['count']} configurations that both timed, {same['ratio_of']}: {span}."]
 
 
+def transpose(report: dict[str, Any]) -> list[str]:
+    return [f"**Transpose beside a copy, {place(report)}**", "", *transpose_tables.transpose(report)]
+
+
+def transpose_seeds(report: dict[str, Any]) -> list[str]:
+    return [f"**Transpose, the same search again, {place(report)}**", "", *transpose_tables.transpose_seeds(report)]
+
+
+def transpose_story(report: dict[str, Any]) -> list[str]:
+    return [f"**Transpose, step by step, {place(report)}**", "", *transpose_tables.transpose_story(report)]
+
+
 def enumeration(report: dict[str, Any]) -> list[str]:
     peer = f"Kernel Tuner {report['machine']['kernel_tuner'] or ''}".strip()
     lines = [f"**Enumerating a space, {of_cpu(report)}**", ""]
@@ -287,11 +326,6 @@ def ask_cost(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def row_of(cells: Sequence[str], head: bool = False) -> list[str]:
-    row = f"| {' | '.join(cells)} |"
-    return [row, "|" + "---|" * len(cells)] if head else [row]
-
-
 def made(facts: dict[str, Any]) -> str:
     return f"commit {facts['commit']}, {facts['date'][:10]}"
 
@@ -302,6 +336,9 @@ def of_cpu(report: dict[str, Any]) -> str:
 
 
 BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "transpose": transpose,
+    "transpose_seeds": transpose_seeds,
+    "transpose_story": transpose_story,
     "compiler_bests": compiler_bests,
     "seeds": seeds,
     "features": features,

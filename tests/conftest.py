@@ -19,6 +19,14 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("AUTOTILE_HOME", str(tmp_path_factory.mktemp("home")))
 
 
+@pytest.fixture(autouse=True)
+def shipped(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in place of the results that ship: what is served is what a test saved."""
+    folder = tmp_path_factory.mktemp("tuned")
+    monkeypatch.setattr("autotile.assets.tuned_dir", lambda: folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def build_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the session's binaries are kept."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotile.cli.definition import definition_lines, kernel_document
 from autotile.cli.options import json_option, note, say, templates_option, write_json
 from autotile.errors import EXIT_OK
 
@@ -26,21 +27,22 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     from autotile.devices.cuda import cuda_device_names
     from autotile.devices.gpus import gpu_table
     from autotile.kernels import kernel_folders, load_kernel
-    from autotile.report.rates import rate
-    from autotile.store import Store
+    from autotile.report.formats.common import rate_of
+    from autotile.store import ShippedStore, Store
     from autotile.store.serial import to_object
 
     kernels = {name: load_kernel(name, templates) for name in kernel_folders(templates)}
     devices = {f"cuda:{index}": name for index, name in enumerate(cuda_device_names())}
     devices |= {f"emulator:{key}": f"emulated {gpu.name}, {gpu.arch}" for key, gpu in gpu_table().items()}
     configs = sorted(file.stem for file in configs_dir().glob("*.yaml"))
-    bests = Store().bests()
+    bests, shipped = Store().bests(), ShippedStore().bests()
     if json_path:
         document: dict[str, Any] = {
             "kernels": {name: kernel.doc for name, kernel in kernels.items()},
             "configs": configs,
             "devices": devices,
             "tuned": [to_object(record) for record in bests],
+            "shipped": [to_object(record) for record in shipped],
         }
         write_json(json_path, document)
         if json_path == "-":
@@ -54,13 +56,13 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     say("devices")
     for device, name in devices.items():
         say(f"  {device:<20} {name}")
-    say(f"tuned, in {home_dir()}")
-    for record in sorted(bests, key=lambda r: (r.identity.device, r.problem.kernel, r.problem.key)):
-        known = kernels.get(record.problem.kernel)
-        speed = rate(known, record.problem, record.time_ms) if known else ""
+    say(f"tuned, in {home_dir()}{' or shipped' if shipped else ''}")
+    marked = [*((record, "") for record in bests), *((record, "  shipped") for record in shipped)]
+    for record, mark in sorted(marked, key=lambda m: (m[0].identity.device, m[0].problem.kernel, m[0].problem.key)):
         what = f"{record.problem.kernel} {record.problem.label}"
-        say(f"  {record.identity.device:<24} {what:<36} {time_of(record):>24}  {speed}")
-    if not bests:
+        speed = rate_of(record, kernels.__getitem__)
+        say(f"  {record.identity.device:<24} {what:<36} {time_of(record):>24}  {speed}{mark}")
+    if not marked:
         say("  nothing yet: autotile search matmul-quick")
     return EXIT_OK
 
@@ -73,42 +75,25 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
 def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str | None) -> int:
     """Show KERNEL's parameters, rules, presets and records."""
     from autotile.kernels import load_kernel
-    from autotile.store import Store
+    from autotile.store import ShippedStore, Store
     from autotile.store.serial import to_object
 
     found = load_kernel(kernel, templates)
     store = Store()
-    records, bests = store.records(found.name), store.bests(found.name)
+    records, bests, shipped = store.records(found.name), store.bests(found.name), ShippedStore().bests(found.name)
     if json_path:
-        write_json(json_path, _kernel_document(found) | {"records": [to_object(record) for record in records]})
+        kept = {"records": records, "shipped": shipped}
+        objects = {name: [to_object(record) for record in some] for name, some in kept.items()}
+        write_json(json_path, kernel_document(found) | objects)
         if json_path == "-":
             return EXIT_OK
-    for line in (*_definition_lines(found), *_record_lines(found, records, bests, failed)):
+    for line in (
+        *definition_lines(found),
+        *_record_lines(found, records, bests, failed),
+        *_shipped_lines(found, shipped),
+    ):
         say(line)
     return EXIT_OK
-
-
-def _definition_lines(kernel: Kernel) -> Iterator[str]:
-    from autotile.space.rules import DEVICE_RULES
-
-    yield f"{kernel.name}: {kernel.doc}"
-    yield f"  problem     {', '.join(kernel.dimensions)}; dtypes {', '.join(kernel.dtypes)}"
-    yield "  parameters (* marks the default)"
-    for p in kernel.parameters:
-        yield f"    {p.name:<16} {' '.join(_shown(value) + ('*' if value == p.default else '') for value in p.values)}"
-        yield f"    {'':<16} {p.doc}"
-    yield "  derived values"
-    for d in kernel.derived:
-        yield f"    {d.name:<16} {d.expression}\n    {'':<16} {d.doc}"
-    yield "  traits of a problem"
-    for t in kernel.traits:
-        yield f"    {t.name:<16} {t.expression}\n    {'':<16} {t.doc}"
-    yield "  rules"
-    for rule in (*DEVICE_RULES, *kernel.rules):
-        yield f"    {rule.expression}\n      {rule.message}"
-    yield "  presets"
-    for name, values in kernel.presets.items():
-        yield f"    {name:<16} {' '.join(f'{key}={_shown(value)}' for key, value in values.items())}"
 
 
 def _record_lines(kernel: Kernel, records: Sequence[Record], bests: Sequence[Record], failed: bool) -> Iterator[str]:
@@ -138,11 +123,27 @@ def _record_lines(kernel: Kernel, records: Sequence[Record], bests: Sequence[Rec
                 yield f"      {record.outcome}{stale}: {record.message}\n        {record.configuration.label}"
 
 
+def _shipped_lines(kernel: Kernel, shipped: Sequence[Record]) -> Iterator[str]:
+    from autotile.cli.text import time_of
+    from autotile.codegen import template_digest
+    from autotile.report.formats.common import rate_of
+
+    if shipped:
+        yield "  shipped with autotile"
+    for record in shipped:
+        stale = "" if record.identity.template == template_digest(kernel) else " (of an earlier template)"
+        rate = rate_of(record, lambda name: kernel)
+        yield f"    {record.identity.device}, {record.problem.label}: shipped; best {time_of(record)} {rate}{stale}"
+
+
 @click.command()
 @click.argument("kernel")
 @click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="A parameter's value. May be given again.")
 @click.option("--preset", help="Start from a preset of the kernel instead of its default configuration.")
 @click.option("--dtype", help="Element type (default: the kernel's first).")
+@click.option(
+    "--problem", metavar="P", help="The text for this problem, say 'rows=4095, cols=4096' (default: 4096 a side)."
+)
 @click.option("--unaligned", is_flag=True, help="The text for arrays that are aligned to single elements.")
 @templates_option
 def render(
@@ -150,6 +151,7 @@ def render(
     sets: tuple[str, ...],
     preset: str | None,
     dtype: str | None,
+    problem: str | None,
     unaligned: bool,
     templates: tuple[Path, ...],
 ) -> int:
@@ -159,9 +161,8 @@ def render(
     from autotile.dtypes import element_type
     from autotile.errors import ConfigurationError
     from autotile.kernels import load_kernel
-    from autotile.kernels.definition import FRESH_ALIGNMENT
     from autotile.space import violations
-    from autotile.spec.load import parse_set
+    from autotile.spec.load import parse_problem, parse_set
     from autotile.suggest import did_you_mean
 
     found = load_kernel(kernel, templates)
@@ -173,34 +174,18 @@ def render(
         _, name, value = parse_set(text)
         values[name] = value
     configuration = found.configuration(values)
-    problem = found.problem(dict.fromkeys(found.dimensions, 4096), dtype)
-    for message in violations(found, problem, find_gpu("h200"), configuration):
+    sizes = {**dict.fromkeys(found.dimensions, 4096), **(parse_problem(problem) if problem else {})}
+    stated = sizes.pop("dtype", None)
+    asked = found.problem(sizes, stated if dtype is None else dtype)
+    for message in violations(found, asked, find_gpu("h200"), configuration):
         note(f"not a feasible configuration: {message}")
-    alignment = element_type(problem.dtype).itemsize if unaligned else FRESH_ALIGNMENT
-    source = render_source(found, problem, configuration, alignment)
-    launch = found.launch_of(problem, configuration)
+    alignment = element_type(asked.dtype).itemsize if unaligned else None  # None: as the problem's offset leaves it
+    source = render_source(found, asked, configuration, alignment)
+    launch = found.launch_of(asked, configuration)
     say(f"// {found.name}: {configuration.label}")
     say(f"// block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory")
     say(source.text)
     return EXIT_OK
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _kernel_document(kernel: Kernel) -> dict[str, Any]:
-    return {
-        "kernel": kernel.name,
-        "doc": kernel.doc,
-        "dimensions": list(kernel.dimensions),
-        "dtypes": list(kernel.dtypes),
-        "parameters": [
-            {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in kernel.parameters
-        ],
-        "rules": [{"expression": rule.expression, "message": rule.message} for rule in kernel.rules],
-        "presets": {name: dict(values) for name, values in kernel.presets.items()},
-    }
 
 
 COMMANDS = (list_, show, render)

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("config")
 @device_option
+@click.option(
+    "--problem",
+    "problems",
+    multiple=True,
+    metavar="P",
+    help="Search this one instead of the file's, say 'rows=4096, cols=4096, dtype=float16'. May be given again.",
+)
 @click.option("--trials", type=click.IntRange(min=1), help="Distinct configurations to try.")
 @click.option("--time", "time_", metavar="T", help="Stop after this long: 90s, 10m, 1.5h.")
 @click.option("--effort", metavar="E", help="quick, normal or full: how many trials, and when to give up before.")
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 def search(
     config: str,
     device: str,
+    problems: tuple[str, ...],
     trials: int | None,
     time_: str | None,
     effort: str | None,
@@ -58,12 +66,14 @@ def search(
     """
     from autotile.cli.replay import replay_lines
     from autotile.devices.replay.device import ReplayDevice
-    from autotile.tuner.replayed import specs_and_device
+    from autotile.runtime.search import what_to_search
+    from autotile.spec.load import parse_problem
 
     check_json_path(json_path)
     flags = {"trials": trials, "time": time_, "effort": effort, "sampler": sampler, "seed": seed}
     overrides = [*sets, *(f"search.{key}={value}" for key, value in flags.items() if value is not None)]
-    specs, opened = specs_and_device(config, device, overrides, templates, note)
+    asked = [parse_problem(text) for text in problems]
+    specs, opened = what_to_search(config, asked, device, overrides, templates, note)
     if dry_run:
         return _dry_run(specs, opened, json_path)
     results = _run(specs, opened, fresh, jobs)

@@ -51,7 +51,9 @@ def render(
     )
     traits = kernel.traits_of(problem, configuration, alignment)
     values = {
-        name: value for name, value in kernel.scope(problem, configuration).items() if not name.startswith("problem.")
+        name: value
+        for name, value in kernel.scope(problem, configuration, alignment).items()
+        if not name.startswith("problem.")
     }
     element = element_type(problem.dtype)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autotile.devices.info import Clocks, DeviceInfo
+from autotile.kernels.layout import Layout
 from autotile.types import Binary, Launch, Source, Target
 
 Array = np.ndarray[Any, Any]
@@ -24,8 +26,14 @@ class Workload:
     to the last bit). A reference is float64 (complex128) where the bound is not 0, and of the output's own dtype where
     it is. Arrays lie `offset_bytes` behind the address of a fresh allocation.
 
-    Raises ValueError for a reference of another shape or dtype (nothing is ever broadcast or rounded) and for a bound
-    that could accept anything: negative, infinite, NaN, or other than 0 for an integer type.
+    `layouts` are of the arrays with gaps between their rows: such are flat, gaps included, and nothing lies behind the
+    last element. `before` is what an output's memory holds before each launch in place of a poison; one with gaps has
+    it, and what it holds in the gaps stands in the reference too. `takes_place` names outputs that lie in the memory of
+    an input, and the input: before each launch that holds the input's data.
+
+    Raises ValueError for a reference of another shape or dtype (nothing is ever broadcast or rounded), for a bound
+    that could accept anything (negative, infinite, NaN, or other than 0 for an integer type), and where the memory of
+    an output is not as said above.
     """
 
     arguments: tuple[str | int, ...]
@@ -34,23 +42,46 @@ class Workload:
     reference: Mapping[str, Array]
     bound: Mapping[str, Array | float]
     offset_bytes: int = 0
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    before: Mapping[str, Array] = field(default_factory=dict)
+    takes_place: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, (shape, dtype) in self.outputs.items():
-            reference, bound = self.reference[name], self.bound[name]
-            for what, array in (("reference", reference), ("error bound", bound)):
-                if np.shape(array) != shape and not (what == "error bound" and np.ndim(array) == 0):
-                    raise ValueError(f"output {name!r} has shape {shape}, its {what} {np.shape(array)}")
-            if np.asarray(bound).dtype.kind not in "iuf" or not (np.all(np.isfinite(bound)) and np.all(bound >= 0)):
-                raise ValueError(f"the error bound of output {name!r} is negative or not finite somewhere")
-            if dtype.kind in "iub" and not is_exact(bound):
-                raise ValueError(
-                    f"output {name!r} is of integers, which are compared exactly: its error bound must be the number 0"
-                )
-            wanted = dtype if is_exact(bound) else wide_dtype(dtype)
-            if reference.dtype != wanted:
-                why = "with an error bound of 0" if is_exact(bound) else "so that its own rounding does not count"
-                raise ValueError(f"the reference of output {name!r} is {reference.dtype}; it must be {wanted}, {why}")
+            require_comparable(name, shape, dtype, self.reference[name], self.bound[name])
+            needed = name in self.takes_place or name in self.layouts
+            held = self.before.get(name)
+            if (held is None and needed) or (held is not None and (held.shape, held.dtype) != (shape, dtype)):
+                raise ValueError(f"output {name!r}: what its memory holds before a launch must be {shape} of {dtype}")
+            if name in self.layouts and not is_exact(self.bound[name]):
+                raise ValueError(f"output {name!r} has gaps, which are compared too: its bound must be the number 0")
+        for name, layout in self.layouts.items():
+            flat = self.inputs[name].shape if name in self.inputs else self.outputs[name][0]
+            if flat != (layout.extent,):
+                raise ValueError(f"array {name!r} has gaps: it must be flat, of {layout.extent} elements, not {flat}")
+        for output, source in self.takes_place.items():
+            given = self.inputs[source]
+            if (given.shape, given.dtype) != self.outputs[output]:
+                raise ValueError(f"output {output!r} takes the place of {source!r}, whose shape or dtype is another")
+
+
+def require_comparable(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], reference: Array, bound: Array | float
+) -> None:
+    """Raises ValueError for a reference or a bound that an output of the shape and dtype cannot be compared with."""
+    for what, array in (("reference", reference), ("error bound", bound)):
+        if np.shape(array) != shape and not (what == "error bound" and np.ndim(array) == 0):
+            raise ValueError(f"output {name!r} has shape {shape}, its {what} {np.shape(array)}")
+    if np.asarray(bound).dtype.kind not in "iuf" or not (np.all(np.isfinite(bound)) and np.all(bound >= 0)):
+        raise ValueError(f"the error bound of output {name!r} is negative or not finite somewhere")
+    if dtype.kind in "iub" and not is_exact(bound):
+        raise ValueError(
+            f"output {name!r} is of integers, which are compared exactly: its error bound must be the number 0"
+        )
+    wanted = dtype if is_exact(bound) else wide_dtype(dtype)
+    if reference.dtype != wanted:
+        why = "with an error bound of 0" if is_exact(bound) else "so that its own rounding does not count"
+        raise ValueError(f"the reference of output {name!r} is {reference.dtype}; it must be {wanted}, {why}")
 
 
 def is_exact(bound: Array | float) -> bool:
@@ -93,7 +124,8 @@ class Stage(Protocol):
     ) -> None: ...
 
     def check(self, program: Any, launch: Launch, fillings: int = 2) -> Check:
-        """Poisons the outputs, launches once, compares with the reference; and again with another filling.
+        """Poisons the outputs, or puts there what the workload says, launches once, and compares with the reference;
+        and again with another filling.
 
         One filling does where `check_timed` follows, whose launches find the other.
 
@@ -157,10 +189,12 @@ class Device(Protocol):
         ...
 
 
-def compare(output: Array, reference: Array, bound: Array | float) -> Check:
+def compare(
+    output: Array, reference: Array, bound: Array | float, layout: Layout | None = None, name: str = ""
+) -> Check:
     """Compares on the host; NaN and infinity must stand where the reference has them, in each part of a complex number.
 
-    Raises ValueError when shapes differ: nothing is broadcast.
+    `layout` is that of an output with gaps, which is flat. Raises ValueError when shapes differ: nothing is broadcast.
     """
     if output.shape != reference.shape:
         raise ValueError(f"the output has shape {output.shape}, the reference {reference.shape}")
@@ -174,13 +208,26 @@ def compare(output: Array, reference: Array, bound: Array | float) -> Check:
     wrong = int(np.count_nonzero(~(ratio <= 1.0)))
     if not wrong:
         return Check(float(ratio.max(initial=0.0)), 0)
-    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(~(ratio <= 1.0))), ratio.shape))
+    first = int(np.argmax(~(ratio <= 1.0)))
+    index = np.unravel_index(first, ratio.shape)
     return Check(
         float("inf") if np.isnan(ratio).any() else float(ratio.max()),
         wrong,
-        f"{wrong} of {ratio.size} elements are wrong; the first at {list(first)}: "
-        f"{output[first]} instead of {reference[first]}",
+        wrong_words(name, ratio.shape, layout, wrong, first, f"{output[index]} instead of {reference[index]}"),
     )
+
+
+def wrong_words(name: str, shape: tuple[int, ...], layout: Layout | None, wrong: int, first: int, values: str) -> str:
+    """A sentence about the first of an output's wrong elements, which lies `first` elements behind its start."""
+    index = np.unravel_index(first, shape) if layout is None else layout.place(first)
+    size = math.prod(shape)
+    if index is None:
+        return (
+            f"the kernel wrote between the rows of its output {name!r}: {wrong} of {size} elements and gaps are wrong; "
+            f"the first, in a gap, {first} elements behind the start: {values}"
+        )
+    what = "elements" if layout is None else "elements and gaps"
+    return f"{wrong} of {size} {what} are wrong; the first at {[int(i) for i in index]}: {values}"
 
 
 def _error_over_bound(output: Array, reference: Array, bound: Array | float) -> Array:

@@ -6,7 +6,7 @@ Everything that depends on sizes, parameters or the device is an expression (see
     problem.itemsize      bytes of one element           every derived value    its value
     problem.dtype         the element type's name        threads                threads a block, from the launch
     problem.alignment     bytes that divide every        shared_bytes           dynamic shared memory of the launch
-                          base pointer (in traits)       static_shared_bytes    static shared memory of the source
+                          base pointer                   static_shared_bytes    static shared memory of the source
     problem.in_place      1 where the output takes the input's place, else 0 (of a kernel that has `in_place`)
     device.<field>        a field of DeviceInfo (in rules)
 """
@@ -276,9 +276,9 @@ class Kernel:
             scope[name] = _plain(expression.evaluate(scope))
         return scope
 
-    def launch_of(self, problem: Problem, configuration: Mapping[str, Value]) -> Launch:
+    def launch_of(self, problem: Problem, configuration: Mapping[str, Value], alignment: int | None = None) -> Launch:
         """Geometry and dynamic shared memory. Raises ExpressionError where a side is no whole number."""
-        scope = self.scope(problem, configuration)
+        scope = self.scope(problem, configuration, alignment)
         grid, block = ([side.whole(scope) for side in sides] for sides in self.geometry)
         pad = [1, 1]
         gx, gy, gz = [*grid, *pad][:3]

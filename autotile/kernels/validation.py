@@ -91,7 +91,7 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
     problem = sizes | {"problem.itemsize", "problem.dtype"} | ({"problem.in_place"} if kernel.in_place else set())
     for shape_class in kernel.classes:
         yield f"class {shape_class.name}", shape_class.expression, problem | {"problem.alignment"}
-    known = problem | {parameter.name for parameter in kernel.parameters}
+    known = problem | {"problem.alignment"} | {parameter.name for parameter in kernel.parameters}
     yield "flops", kernel.flops, problem
     yield "bytes", kernel.bytes, problem
     for derived in kernel.derived:
@@ -107,7 +107,7 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
     for side in kernel.trace_sizes:
         yield "trace_sizes", side, known
     for trait in kernel.traits:
-        yield f"trait {trait.name}", trait.expression, known | {"problem.alignment"}
+        yield f"trait {trait.name}", trait.expression, known
     for rule in kernel.rules:
         yield f"rule {rule.expression!r}", rule.expression, known | DEVICE_NAMES
         for part in re.findall(r"\{([^{}]+)\}", rule.message):

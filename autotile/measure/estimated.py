@@ -9,14 +9,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import Kernel
 from autotile.measure.limits import Watch, unwatched
+from autotile.measure.placed import held_bytes
 from autotile.measure.session import TIME_SEED, Contestant, Trial
-from autotile.measure.variant import Variant, make_variant, require_right, require_still
+from autotile.measure.variant import (
+    Variant,
+    grown_problem,
+    make_variant,
+    require_right,
+    require_still,
+    serves,
+    traced_problem,
+)
 from autotile.measure.workload import make_workload
 from autotile.types import Binary, Measurement, Problem
 
@@ -30,7 +40,7 @@ MOST_RECHECKED_FLOPS = 50_000_000
 
 def emulated_in_full(kernel: Kernel, problem: Problem) -> bool:
     """Whether a winner of this problem is run on the problem itself, beside smaller ones."""
-    small = kernel.bytes_of(problem) <= MOST_RECHECKED_BYTES
+    small = max(kernel.bytes_of(problem), held_bytes(kernel, problem)) <= MOST_RECHECKED_BYTES
     return small and kernel.flops_of(problem) <= MOST_RECHECKED_FLOPS
 
 
@@ -84,7 +94,9 @@ class EstimatedSession:
         Traits may forbid the sizes that come to mind first, so sides grow until the text is the same. Where no small
         problem has it, the variant's own is traced, and has to be small enough.
         """
-        base = self._kernel.trace_problem(self._problem, variant.configuration)
+        base = traced_problem(replace(variant, problem=self._problem))
+        if base is None:
+            return self._small_enough(variant), None
         names = list(self._kernel.dimensions)
         whole: list[dict[str, int]] = [{}, *({name: 1} for name in reversed(names)), dict.fromkeys(names, 1)]
         cut = [{name: odd * (2 * i + 1) for i, name in enumerate(names)} for odd in (1, 3, 2, 4, 8, 16, 32)]
@@ -92,7 +104,8 @@ class EstimatedSession:
         return inner, self._first_like(variant, base, cut)
 
     def _small_enough(self, variant: Variant) -> Variant:
-        if self._kernel.bytes_of(variant.problem) > MOST_EMULATED_BYTES:
+        moved, held = self._kernel.bytes_of(variant.problem), held_bytes(self._kernel, variant.problem)
+        if max(moved, held) > MOST_EMULATED_BYTES:
             raise UnsupportedByEmulator(
                 f"no small problem has the traits {dict(variant.source.traits)} of {variant.problem.label}, and that "
                 "one is too large to emulate; give the kernel trace_sizes that keep them"
@@ -101,7 +114,9 @@ class EstimatedSession:
 
     def _first_like(self, variant: Variant, base: Problem, growths: Sequence[Mapping[str, int]]) -> Variant | None:
         for growth in growths:
-            problem = base.with_sizes(**{name: base[name] + more for name, more in growth.items()})
+            problem = grown_problem(self._kernel, base, {name: base[name] + more for name, more in growth.items()})
+            if problem is None or not serves(variant, problem, self._device.info):
+                continue
             small = make_variant(self._kernel, problem, variant.configuration)
             if small.source.text == variant.source.text:
                 return small

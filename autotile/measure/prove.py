@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from autotile.build import Builder
+from autotile.devices.info import DeviceInfo
 from autotile.errors import ImplausibleTime, VariantError, WrongResult
 from autotile.measure.bench import Bench
 from autotile.measure.variant import PROOF_RUNS, Variant, proofs_of
@@ -31,13 +32,15 @@ def fairly(attempt: Callable[[], Proven]) -> Proven:
         return attempt()
 
 
-def prove(bench: Bench, builder: Builder, variant: Variant, binary: Binary, comparer: Binary | None) -> float:
+def prove(
+    bench: Bench, builder: Builder, device: DeviceInfo, variant: Variant, binary: Binary, comparer: Binary | None
+) -> float:
     """Checks a variant of the begun problem again, and on other problems. Gives the largest error over its bound.
 
     All that has to be built for it is built in the pool while the checks run. Raises VariantError for the first that
     fails, naming the problem and the data.
     """
-    proofs = proofs_of(variant)
+    proofs = proofs_of(variant, device)
     futures = [builder.submit(proof.variant.source) for proof in proofs]
     worst = bench.recheck(variant, binary, RECHECK_RUNS)
     for proof, future in zip(proofs, futures, strict=True):

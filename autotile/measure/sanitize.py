@@ -13,9 +13,12 @@ from pathlib import Path
 from autotile.build import Builder
 from autotile.devices.cuda import CudaDevice
 from autotile.errors import ToolchainMissing, VariantError
+from autotile.kernels import Kernel
 from autotile.measure.limits import Limits
+from autotile.measure.placed import held_bytes
 from autotile.measure.remote import RemoteBench
 from autotile.measure.variant import PROOF_INPUTS, Variant, proofs_of
+from autotile.types import Problem
 
 TOOLS = ("memcheck", "racecheck")
 
@@ -26,8 +29,8 @@ CLOSE_S = 120.0
 """How long the tool may take to write what it found."""
 
 MOST_BYTES = 8 << 20
-"""Problems that move more are left out: what they could show beside the others has to do with places, and is checked
-without the tool."""
+"""Problems that move or hold more are left out: what they could show beside the others has to do with places, and is
+checked without the tool."""
 
 _CLEAN = re.compile(r"ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards displayed \(0 errors, 0 warnings\)")
 _SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: .*")
@@ -81,7 +84,7 @@ def sanitize(tool: str, sanitizer: Path, device: CudaDevice, builder: Builder, v
     Arrays lie without guards, so that an access beyond one is beyond its allocation, which is what memcheck knows.
     Raises VariantError when the variant is wrong there, ToolchainMissing when the tool leaves no report.
     """
-    proofs = [proof for proof in proofs_of(variant) if variant.kernel.bytes_of(proof.variant.problem) <= MOST_BYTES]
+    proofs = [proof for proof in proofs_of(variant, device.info) if _small(variant.kernel, proof.variant.problem)]
     futures = [builder.submit(proof.variant.source) for proof in proofs]
     comparer = builder.build(device.comparer)
     with tempfile.TemporaryDirectory(prefix="autotile-sanitize-") as folder:
@@ -102,6 +105,10 @@ def sanitize(tool: str, sanitizer: Path, device: CudaDevice, builder: Builder, v
         if failure is not None and not words:
             raise failure
         return Sanitized(tool, len(proofs), words)
+
+
+def _small(kernel: Kernel, problem: Problem) -> bool:
+    return max(kernel.bytes_of(problem), held_bytes(kernel, problem)) <= MOST_BYTES
 
 
 def findings(tool: str, report: str) -> str:

@@ -80,4 +80,5 @@ def forget_workloads(scratch: Path | None) -> None:
 
 def _nbytes(workload: Workload) -> int:
     bounds = [bound for bound in workload.bound.values() if not isinstance(bound, float)]
-    return sum(array.nbytes for array in (*workload.inputs.values(), *workload.reference.values(), *bounds))
+    arrays = (*workload.inputs.values(), *workload.reference.values(), *workload.before.values(), *bounds)
+    return sum(array.nbytes for array in {id(array): array for array in arrays}.values())  # in place, one is both

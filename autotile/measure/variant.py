@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotile.codegen import render
 from autotile.devices.base import Check
-from autotile.devices.info import MAX_GRID
+from autotile.devices.info import MAX_GRID, DeviceInfo
 from autotile.dtypes import element_type
-from autotile.errors import LaunchError, WrongResult
+from autotile.errors import LaunchError, UsageError, WrongResult
 from autotile.kernels import Kernel
 from autotile.measure.workload import Kind
+from autotile.space import violations
 from autotile.types import Configuration, Launch, Problem, Source
 
 
@@ -30,7 +32,7 @@ def make_variant(
     kernel: Kernel, problem: Problem, configuration: Configuration, alignment: int | None = None
 ) -> Variant:
     """Renders the source and works out the launch. Raises LaunchError for a grid that no device takes."""
-    launch = kernel.launch_of(problem, configuration)
+    launch = kernel.launch_of(problem, configuration, alignment)
     for axis, blocks, most in zip("xyz", launch.grid, MAX_GRID, strict=True):
         if not 1 <= blocks <= most:
             raise LaunchError(f"the grid has {blocks} blocks along {axis}; CUDA allows 1 to {most}")
@@ -64,7 +66,8 @@ MANY_INPUTS = PROOF_INPUTS[:2]
 class Proof:
     """One of the problems on which a winner has to hold, with the inputs to try.
 
-    Arrays lie `offset_bytes` behind an aligned address: the text for unaligned ones meets such.
+    Arrays lie `offset_bytes` behind an aligned address, in place of the problem's own offset where it is not 0: the
+    text for unaligned ones meets such.
     """
 
     variant: Variant
@@ -72,30 +75,37 @@ class Proof:
     offset_bytes: int = 0
 
 
-def proofs_of(variant: Variant) -> list[Proof]:
+def proofs_of(variant: Variant, device: DeviceInfo) -> list[Proof]:
     """The problems on which a winner proves itself.
 
     These are the kernel's odd sizes, each with the text for aligned and the one for unaligned arrays, and problems of
     many blocks along each dimension, where an index of blocks, a group of tiles or a long loop goes wrong. Where none
     of them has the very text that was measured (a trait may be of large sizes alone), its own problem is one of them.
     """
-    proofs = list(_odd_proofs(variant))
-    many = [make_variant(variant.kernel, problem, variant.configuration) for problem in many_blocks(variant)]
-    proofs += [Proof(other, MANY_INPUTS) for other in many]
+    proofs = list(_odd_proofs(variant, device))
+    many = [problem for problem in many_blocks(variant) if serves(variant, problem, device)]
+    proofs += [Proof(make_variant(variant.kernel, problem, variant.configuration), MANY_INPUTS) for problem in many]
     if all(proof.variant.source.text != variant.source.text for proof in proofs):
         proofs.append(Proof(variant, PROOF_INPUTS))
     return proofs
 
 
-def _odd_proofs(variant: Variant) -> Iterator[Proof]:
+def _odd_proofs(variant: Variant, device: DeviceInfo) -> Iterator[Proof]:
     kernel, configuration = variant.kernel, variant.configuration
     itemsize = element_type(variant.problem.dtype).itemsize
     for problem in kernel.proof_problems(variant.problem):
+        if not serves(variant, problem, device):
+            continue
         aligned = make_variant(kernel, problem, configuration)
         yield Proof(aligned, PROOF_INPUTS)
         unaligned = make_variant(kernel, problem, configuration, itemsize)
-        if unaligned.source.text != aligned.source.text:
+        if unaligned.source.text != aligned.source.text and serves(variant, problem, device, itemsize):
             yield Proof(unaligned, PROOF_INPUTS, itemsize)
+
+
+def serves(variant: Variant, problem: Problem, device: DeviceInfo, alignment: int | None = None) -> bool:
+    """Whether the configuration is feasible for another problem too: what spans a row may have no room for a longer."""
+    return not violations(variant.kernel, problem, device, variant.configuration, alignment=alignment)
 
 
 MANY = 9
@@ -107,14 +117,46 @@ FEW = 3
 def many_blocks(variant: Variant) -> list[Problem]:
     """Problems of MANY blocks' length along each dimension in turn (a loop's length counts), and FEW along the first
     two beside it, as multiples of the traced block, so that traits stay as they are."""
-    base = variant.kernel.trace_problem(variant.problem, variant.configuration)
+    base = traced_problem(variant)
+    if base is None:
+        return []
     names = variant.kernel.dimensions
-    found = [base.with_sizes(**{name: MANY * base[name]}) for name in names]
+    growths = [{name: MANY} for name in names]
     if len(names) > 1:
         first, second = names[:2]
-        found.append(base.with_sizes(**{first: MANY * base[first], second: FEW * base[second]}))
-        found.append(base.with_sizes(**{first: FEW * base[first], second: MANY * base[second]}))
-    return found
+        growths += [{first: MANY, second: FEW}, {first: FEW, second: MANY}]
+    grown = [grown_problem(variant.kernel, base, {n: base[n] * by for n, by in growth.items()}) for growth in growths]
+    return list(dict.fromkeys(problem for problem in grown if problem is not None))
+
+
+def traced_problem(variant: Variant) -> Problem | None:
+    """The kernel's problem to trace. Where one in place must have equal sides (a square), those are whole multiples of
+    each side, as traits may ask for; None where that cannot be either."""
+    base = variant.kernel.trace_problem(variant.problem, variant.configuration)
+    if can_be(variant.kernel, base):
+        return base
+    return _of_sides(variant.kernel, base, math.lcm(*(size for _, size in base.sizes)))
+
+
+def grown_problem(kernel: Kernel, base: Problem, sizes: Mapping[str, int]) -> Problem | None:
+    """`base` with some other sizes; with its largest all round where one in place must have equal sides; else None."""
+    grown = base.with_sizes(**sizes)
+    return grown if can_be(kernel, grown) else _of_sides(kernel, grown, max(size for _, size in grown.sizes))
+
+
+def can_be(kernel: Kernel, problem: Problem) -> bool:
+    """Whether the kernel takes the problem: in place, an output must lie as its input does."""
+    if problem.in_place:
+        try:
+            kernel.problem(problem.asked, problem.dtype)
+        except UsageError:
+            return False
+    return True
+
+
+def _of_sides(kernel: Kernel, problem: Problem, side: int) -> Problem | None:
+    square = problem.with_sizes(**dict.fromkeys(kernel.dimensions, side))
+    return square if can_be(kernel, square) else None
 
 
 def require_right(check: Check, where: str = "") -> None:

@@ -22,11 +22,14 @@ from typing import Any, Literal, TypeAlias, get_args
 import ml_dtypes
 import numpy as np
 
-from autotile.devices.base import Workload
+from autotile.devices.base import Workload, is_exact
 from autotile.dtypes import ElementType, element_type
 from autotile.errors import KernelError
 from autotile.kernels import Arrays, Input, Kernel, Output
+from autotile.kernels.layout import Layout
 from autotile.kernels.loader import DEFINITION
+from autotile.measure.placed import logical, unwritten, with_gaps
+from autotile.measure.random_data import random_array
 from autotile.types import Problem
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -40,6 +43,7 @@ FEWEST_UNTOUCHED = 4
 def make_workload(kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = "random") -> Workload:
     """Inputs of a kind drawn from `seed`, the kernel's reference and its error bound, for one problem.
 
+    Arrays with gaps are flat, with random values in the gaps; the reference and the bound see their elements alone.
     The bound is worked out with 0 in place of NaN and infinity: an output that these do not reach keeps its bound, and
     one that they do is compared by position.
     Raises ValueError for an unknown kind, and KernelError when the kernel's reference or bound raises, changes its
@@ -49,24 +53,24 @@ def make_workload(kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = 
         raise ValueError(f"inputs of kind {kind!r}: the kinds are {', '.join(KINDS)}")
     element = element_type(problem.dtype)
     generator = np.random.default_rng([seed, *(size for _, size in problem.sizes)])
-    inputs = {
-        argument.name: random_array(element, kernel.shape_of(argument, problem), generator)
-        for argument in kernel.inputs
-    }
+    layouts = layouts_of(kernel, problem)
+    inputs = {argument.name: _random(kernel, problem, argument, generator) for argument in kernel.inputs}
+    views = {name: logical(array, layouts.get(name)) for name, array in inputs.items()}
     if kind == "cancelling":
-        _pair(kernel, inputs, generator)
+        _pair(kernel, views, generator)
     elif kind == "special":
         for argument in kernel.inputs:
-            _strew(element, inputs[argument.name], _most_non_finite(kernel, argument, problem), generator)
+            _strew(element, views[argument.name], _most_non_finite(kernel, argument, problem), generator)
     elif kind == "scaled":
-        for array in inputs.values():
+        for array in views.values():
             _scale(element, array, generator)
-    finite = {name: _finite(array) for name, array in inputs.items()} if kind == "special" else inputs
+    finite = {name: _finite(array) for name, array in views.items()} if kind == "special" else views
     try:
         # inf - inf and 1 / 0 are what special values are there for; of any other data numpy's warning is worth reading.
         with np.errstate(invalid="ignore", divide="ignore") if kind == "special" else nullcontext():
-            reference = kernel.reference(_read_only(inputs), problem)
-        made = _workload(kernel, problem, inputs, reference, kernel.error_bound(_read_only(finite), problem))
+            reference = kernel.reference(_read_only(views), problem)
+        bound = kernel.error_bound(_read_only(finite), problem)
+        made = _workload(kernel, problem, inputs, *_by_output(kernel, reference, bound), generator)
         if kind == "random":
             _require_telling(made)
         return made
@@ -78,26 +82,66 @@ def make_workload(kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = 
         ) from error
 
 
-def _workload(kernel: Kernel, problem: Problem, inputs: Arrays, reference: Any, bound: Any) -> Workload:
-    element = element_type(problem.dtype)
+def layouts_of(kernel: Kernel, problem: Problem) -> dict[str, Layout]:
+    """Where the elements of those arrays lie that have gaps."""
+    layouts = {argument.name: kernel.layout_of(argument, problem) for argument in kernel.arrays}
+    return {name: layout for name, layout in layouts.items() if not layout.dense}
+
+
+def _random(kernel: Kernel, problem: Problem, argument: Input | Output, generator: np.random.Generator) -> Array:
+    """Random values for all of an array's memory: in its shape, or flat where it has gaps."""
+    layout = kernel.layout_of(argument, problem)
+    shape = layout.shape if layout.dense else (layout.extent,)
+    return random_array(element_type(problem.dtype), shape, generator)
+
+
+def _by_output(kernel: Kernel, reference: Any, bound: Any) -> tuple[dict[str, Array], dict[str, Array | float]]:
+    """What the kernel's functions gave, an entry an output. Raises TypeError and ValueError where one is missing."""
+    names = [argument.name for argument in kernel.outputs]
     for what, given in (("reference", reference), ("error bound", bound)):
         if not isinstance(given, Mapping):
             raise TypeError(f"the {what} must be a dict with an entry an output, not {type(given).__name__}")
-        missing = [argument.name for argument in kernel.outputs if argument.name not in given]
+        missing = [name for name in names if name not in given]
         if missing:
             raise ValueError(f"the {what} lacks {', '.join(missing)}; it has {', '.join(map(str, given)) or 'nothing'}")
+    references = {name: np.asarray(reference[name]) for name in names}
+    return references, {name: np.asarray(b) if np.ndim(b := bound[name]) else float(b) for name in names}
+
+
+def _workload(
+    kernel: Kernel,
+    problem: Problem,
+    inputs: Arrays,
+    reference: dict[str, Array],
+    bound: dict[str, Array | float],
+    generator: np.random.Generator,
+) -> Workload:
+    """`reference` is by index; that of an output with gaps becomes flat here."""
+    element, sizes, layouts = element_type(problem.dtype), kernel.sizes_of(problem), layouts_of(kernel, problem)
+    takes_place = {kernel.in_place[1]: kernel.in_place[0]} if problem.in_place else {}
+    before = {output: inputs[source] for output, source in takes_place.items()}
+    outputs = {argument.name: (kernel.shape_of(argument, problem), element.numpy) for argument in kernel.outputs}
+    for argument in kernel.outputs:
+        name, layout = argument.name, layouts.get(argument.name)
+        if layout is None:
+            continue
+        gaps = before[name].copy() if name in before else _random(kernel, problem, argument, generator)
+        reference[name] = with_gaps(name, layout, reference[name], bound[name], gaps)
+        outputs[name] = ((layout.extent,), element.numpy)
+        before.setdefault(name, unwritten(reference[name], layout))
     return Workload(
         arguments=tuple(
-            argument.name if isinstance(argument, (Input, Output)) else problem[argument.name]
+            argument.name if isinstance(argument, (Input, Output)) else sizes[argument.name]
             for argument in kernel.arguments
         ),
         inputs=inputs,
-        outputs={argument.name: (kernel.shape_of(argument, problem), element.numpy) for argument in kernel.outputs},
-        reference={argument.name: np.asarray(reference[argument.name]) for argument in kernel.outputs},
-        bound={
-            argument.name: np.asarray(given) if np.ndim(given := bound[argument.name]) else float(given)
-            for argument in kernel.outputs
-        },
+        outputs=outputs,
+        reference=reference,
+        bound=bound,
+        offset_bytes=problem.offset * element.itemsize,
+        layouts=layouts,
+        before=before,
+        takes_place=takes_place,
     )
 
 
@@ -108,6 +152,8 @@ FEWEST_TELLING = 16
 def _require_telling(workload: Workload) -> None:
     """Raises ValueError for an error bound that would let an output of zeros pass: it would prove nothing."""
     for name, reference in workload.reference.items():
+        if is_exact(workload.bound[name]):
+            continue  # nothing but the result itself passes
         size = np.abs(reference.astype(np.float64) if reference.dtype.kind != "c" else reference)
         if size.size >= FEWEST_TELLING and np.all(size <= workload.bound[name]) and np.any(size > 0):
             raise ValueError(
@@ -121,18 +167,6 @@ def _read_only(inputs: Arrays) -> Arrays:
     for view in views.values():
         view.flags.writeable = False
     return views
-
-
-def random_array(element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
-    """Normal values for floats (both parts of complex ones), all values equally likely for integers."""
-    if element.is_complex:
-        parts = generator.standard_normal((*shape, 2)).astype(element.numpy.type(0).real.dtype)
-        return np.ascontiguousarray(parts).view(element.numpy)[..., 0]
-    if element.is_float:
-        wide = np.float64 if element.name == "float64" else np.float32
-        return generator.standard_normal(shape, dtype=wide).astype(element.numpy, copy=False)
-    limits = np.iinfo(element.numpy)
-    return generator.integers(limits.min, limits.max, shape, dtype=element.numpy, endpoint=True)
 
 
 # ---- cancelling -----------------------------------------------------------------------------------------------------
@@ -183,7 +217,8 @@ def _special_values(element: ElementType) -> tuple[Array, Array]:
 def _most_non_finite(kernel: Kernel, argument: Input, problem: Problem) -> int:
     """How many NaN and infinities an input may hold: each may spread over all outputs with its own coordinates."""
     kept = {dimension for output in kernel.outputs for dimension in output.shape}
-    return math.prod(problem[dimension] for dimension in argument.shape if dimension in kept) // FEWEST_UNTOUCHED
+    sizes = kernel.sizes_of(problem)
+    return math.prod(sizes[dimension] for dimension in argument.shape if dimension in kept) // FEWEST_UNTOUCHED
 
 
 def _strew(element: ElementType, array: Array, most_non_finite: int, generator: np.random.Generator) -> None:
@@ -193,18 +228,19 @@ def _strew(element: ElementType, array: Array, most_non_finite: int, generator: 
     the first row; one in the last column; the others anywhere.
     """
     non_finite, finite = _special_values(element)
-    most = min((*array.shape, array.size // 2))
+    *leading, last = array.shape or (1,)
+    sides = (math.prod(leading), last) if leading else (last,)  # of several matrices, the rows are counted through
+    most = min((*sides, array.size // 2))
     values = [*non_finite[:most_non_finite], *finite][:most]
     places = []
-    for axis, size in enumerate(array.shape):
+    for axis, size in enumerate(sides):
         ring = np.concatenate([[size - 1, 0], 1 + generator.permutation(size - 2)]) if size > 1 else np.zeros(1, int)
         places.append(np.concatenate([np.roll(ring[:3], -axis), ring[3:]])[: len(values)].astype(int))
-    if not values:
-        return
-    target = array.view(array.real.dtype).reshape(*array.shape, 2) if element.is_complex else array
+    parts = (array.real, array.imag) if element.is_complex else (array,)
     for i, value in enumerate(values):
-        place = tuple(int(along[i]) for along in places)
-        target[(*place, i % 2) if element.is_complex else place] = value
+        *row, column = (int(along[i]) for along in places)
+        place = (*(int(along) for along in np.unravel_index(row[0], leading)), column) if row else (column,)
+        parts[i % len(parts)][place] = value
 
 
 def _finite(array: Array) -> Array:

@@ -163,7 +163,10 @@ def _check(record: Record, kernels: Kernels) -> None:
             raise ImportRefused("its time says it is an estimate and its identity that it is measured, or the reverse")
     kernel = kernels(problem.kernel)
     if kernel.name != problem.kernel or kernel.problem(problem.asked, problem.dtype) != problem:
-        raise ImportRefused(f"kernel {kernel.name} has the dimensions {', '.join(kernel.dimensions)}, in this order")
+        raise ImportRefused(
+            f"kernel {kernel.name} has the dimensions {', '.join(kernel.dimensions)}, in this order, and of "
+            f"{', '.join(kernel.problem_keys[len(kernel.dimensions) :])} what is not as usual"
+        )
     _check_time(kernel, record)
     _check_configuration(kernel, record)
     _check_source(kernel, record)

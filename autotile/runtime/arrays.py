@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from autotile.dtypes import ElementType, element_type, name_of
 from autotile.errors import ArgumentTypeError, UsageError
+from autotile.kernels.layout import Layout, layout_of
 
 HOST = "host"
 CUDA = "cuda"
@@ -25,7 +26,9 @@ class View:
     """One array. `place` is host or cuda, `device` the GPU's index (None if unknown), `owner` keeps the memory alive.
 
     `empty(shape)` makes an uninitialised array of the same kind, place and dtype; `stream()` gives the handle of the
-    stream on which the array's library would work now (None: the default stream).
+    stream on which the array's library would work now (None: the default stream). `strides`, in elements, are those of
+    an array that is not contiguous; None for one that is, and where a stride is no whole number of elements. `home` is
+    the caller's array where this one is a copy in which the kernel writes: what it wrote goes there afterwards.
     """
 
     owner: Any
@@ -39,6 +42,8 @@ class View:
     empty: Callable[[tuple[int, ...]], Any]
     stream: Callable[[], int | None]
     writeable: bool = True
+    strides: tuple[int, ...] | None = None
+    home: View | None = None
 
     @property
     def element(self) -> ElementType:
@@ -49,6 +54,36 @@ class View:
         """Whether the address is a multiple of the element's size. A kernel moves a whole element at once, complex ones
         too, which numpy counts as aligned at half of that."""
         return self.address % self.element.itemsize == 0
+
+    @property
+    def layout(self) -> Layout:
+        """Where the elements lie; of arrays that are contiguous, or whose strides are known."""
+        if self.strides is not None:
+            return Layout(self.shape, self.strides)
+        rows, cols = (1, 1, *self.shape)[-2:]
+        return layout_of(self.shape, cols, rows)
+
+    def flat(self) -> np.ndarray[Any, Any]:
+        """The memory of a row-major host array from its first element to its last, gaps between rows included."""
+        array = self.numpy()
+        if self.contiguous:
+            return array
+        return np.lib.stride_tricks.as_strided(array, (self.layout.extent,), (self.element.itemsize,))
+
+    def stretches(self) -> Iterator[tuple[int, Any]]:
+        """Address and index of what lies in one piece: the whole of a dense array, or each row of a row-major one."""
+        if self.contiguous:
+            yield self.address, ...
+            return
+        outer = self.layout.strides[:-1]
+        for index in np.ndindex(self.shape[:-1]):
+            places = sum(i * stride for i, stride in zip(index, outer, strict=True))
+            yield self.address + places * self.element.itemsize, (*index, ...)
+
+    def send_home(self) -> None:
+        """Copies what the kernel wrote to where the caller wants it."""
+        if self.home is not None:
+            self.home.numpy()[...] = self.numpy()
 
     def contiguous_copy(self) -> Any:
         """A fresh C-contiguous array of the same kind with the same values; host arrays alone."""
@@ -93,12 +128,19 @@ def _none() -> None:
     return None
 
 
+def _in_elements(strides: Sequence[int], itemsize: int) -> tuple[int, ...] | None:
+    """From bytes; None where one is no whole number of elements."""
+    return None if any(stride % itemsize for stride in strides) else tuple(stride // itemsize for stride in strides)
+
+
 def _numpy_view(array: np.ndarray[Any, Any]) -> View:
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentTypeError("a masked array; its mask would be ignored: pass array.filled(…)")
+    dense = array.flags.c_contiguous
     return View(
-        array, "numpy", HOST, None, array.ctypes.data, array.shape, name_of(array.dtype), array.flags.c_contiguous,
+        array, "numpy", HOST, None, array.ctypes.data, array.shape, name_of(array.dtype), dense,
         lambda shape: np.empty(shape, array.dtype), _none, array.flags.writeable,
+        None if dense else _in_elements(array.strides, array.itemsize),
     )  # fmt: skip
 
 
@@ -114,11 +156,13 @@ def _torch_view(tensor: Any) -> View:
         )
     if not on_gpu and tensor.device.type != "cpu":
         raise ArgumentTypeError(f"a tensor on {tensor.device}; CPU and CUDA tensors are supported")
+    dense = bool(tensor.is_contiguous())
     return View(
         tensor, "torch", CUDA if on_gpu else HOST, tensor.device.index if on_gpu else None, int(tensor.data_ptr()),
-        tuple(tensor.shape), element_type(str(tensor.dtype).removeprefix("torch.")).name, bool(tensor.is_contiguous()),
+        tuple(tensor.shape), element_type(str(tensor.dtype).removeprefix("torch.")).name, dense,
         lambda shape: torch.empty(shape, dtype=tensor.dtype, device=tensor.device),
         lambda: int(torch.cuda.current_stream(tensor.device).cuda_stream) if on_gpu else None,
+        strides=None if dense else tuple(tensor.stride()),
     )  # fmt: skip
 
 
@@ -129,14 +173,18 @@ def _cupy_view(array: Any) -> View:
         with array.device:
             return cupy.empty(shape, array.dtype)
 
+    dense = bool(array.flags.c_contiguous)
     return View(
         array, "cupy", CUDA, int(array.device.id), int(array.data.ptr), tuple(array.shape), name_of(array.dtype),
-        bool(array.flags.c_contiguous), empty, lambda: int(cupy.cuda.get_current_stream().ptr),
+        dense, empty, lambda: int(cupy.cuda.get_current_stream().ptr),
+        strides=None if dense else _in_elements(array.strides, array.dtype.itemsize),
     )  # fmt: skip
 
 
 def _gpuarray_view(array: Any, empty_gpuarray: Callable[..., Any]) -> View:
+    dense = bool(array.flags.c_contiguous)
     return View(
         array, "pycuda", CUDA, None, int(array.gpudata) if array.gpudata is not None else 0, tuple(array.shape),
-        name_of(array.dtype), bool(array.flags.c_contiguous), lambda shape: empty_gpuarray(shape, array.dtype), _none,
+        name_of(array.dtype), dense, lambda shape: empty_gpuarray(shape, array.dtype), _none,
+        strides=None if dense else _in_elements(array.strides, array.dtype.itemsize),
     )  # fmt: skip

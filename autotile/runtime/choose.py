@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from autotile.devices.info import DeviceInfo
+from autotile.dtypes import element_type
 from autotile.errors import NotTuned, UsageError, WrongResult
 from autotile.kernels import Kernel
 from autotile.space import violations
-from autotile.store import RecordStore
-from autotile.types import Configuration, Identity, Problem, Record
+from autotile.store import RecordStore, ShippedStore, distance
+from autotile.types import OFFSET, Configuration, Identity, Problem, Record
 
 EXACT = "exact"
 NEAR_PROBLEM = "near_problem"
@@ -21,32 +21,60 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration for a request. `match` is exact, near_problem, same_arch or default; `differs` says in what."""
+    """A configuration for a request. `match` is exact, near_problem, same_arch or default; `differs` says in what.
+
+    `shipped` is true where the record came with autotile, and was not made or imported here.
+    """
 
     configuration: Configuration
     match: str
     record: Record | None
     differs: tuple[str, ...] = ()
+    shipped: bool = False
 
 
-def choose(kernel: Kernel, problem: Problem, device: DeviceInfo, template: str, store: RecordStore) -> Choice:
+@dataclass(frozen=True)
+class _Candidate:
+    record: Record
+    shipped: bool
+
+
+def choose(
+    kernel: Kernel,
+    problem: Problem,
+    device: DeviceInfo,
+    template: str,
+    store: RecordStore,
+    shipped: ShippedStore | None = None,
+) -> Choice:
     """The best saved configuration that is feasible for the problem on the device.
 
-    Order: this problem on this device; the nearest problem on it; the nearest on another device of the architecture;
-    the kernel's default. What has failed for this problem on this device is passed over; only where nothing is exact
-    are the problem's trials read for that. Raises NotTuned when not even the default is feasible, or it has failed.
+    Order: this problem on this device, from the store, then as shipped; the nearest problem on it, of both; the nearest
+    on another device of the architecture, of both; the kernel's default. Of a kernel that only moves elements, types of
+    one size count as one. What has failed for this problem on this device is passed over; only where the store holds
+    nothing exact are the problem's trials read for that. Raises NotTuned when not even the default is feasible, or it
+    has failed.
     """
-    exact = store.best(kernel.name, problem, device.name)
-    if exact is not None and _serves(kernel, problem, device, exact) and exact.identity.template == template:
-        return Choice(exact.configuration, EXACT, exact)
-    failed = _failed(store.records(kernel.name, problem, device.name), template)
+    twins = _twins(kernel, problem)
+    saved = store.best(kernel.name, problem, device.name)
+    if saved is not None and saved.identity.template == template and _serves(kernel, problem, device, saved):
+        return Choice(saved.configuration, EXACT, saved)
+    failed = _failed(_trials(kernel, twins, device, store), template)
     for match, candidates in (
-        (NEAR_PROBLEM, _near(store.bests(kernel.name, device.name), problem, device)),
-        (SAME_ARCH, _near((r for r in store.bests(kernel.name) if r.identity.arch == device.arch), problem, device)),
+        (EXACT, _exact(kernel, twins, device, template, store, shipped)),
+        (NEAR_PROBLEM, _nearest(kernel, problem, _saved(kernel, device.name, store, shipped))),
+        (SAME_ARCH, _nearest(kernel, problem, _of_arch(device.arch, _saved(kernel, None, store, shipped)))),
     ):
-        for record in candidates:
+        for candidate in candidates:
+            record = candidate.record
             if record.configuration.key not in failed and _serves(kernel, problem, device, record):
-                return Choice(record.configuration, match, record, _differences(record, problem, device, template))
+                differs = () if match == EXACT else _differences(kernel, record, problem, device, template)
+                return Choice(record.configuration, match, record, differs, candidate.shipped)
+    return _default(kernel, problem, device, failed)
+
+
+def _default(kernel: Kernel, problem: Problem, device: DeviceInfo, failed: dict[str, Record]) -> Choice:
+    """The kernel's default. Raises NotTuned when it is not feasible, or has failed."""
     default = kernel.configuration()
     broken = violations(kernel, problem, device, default)
     if broken:
@@ -68,13 +96,68 @@ def choose(kernel: Kernel, problem: Problem, device: DeviceInfo, template: str, 
     )
 
 
+# ---- where candidates come from, best first -------------------------------------------------------------------------
+
+
+def _exact(
+    kernel: Kernel,
+    twins: Sequence[Problem],
+    device: DeviceInfo,
+    template: str,
+    store: RecordStore,
+    shipped: ShippedStore | None,
+) -> Iterator[_Candidate]:
+    """This problem on this device in today's text, the store's own type aside, which was looked at before."""
+    offers = [(store.best(kernel.name, twin, device.name), False) for twin in twins[1:]]
+    if shipped is not None:
+        offers += [(shipped.best(kernel.name, twin, device.name), True) for twin in twins]
+    for record, is_shipped in offers:
+        if record is not None and record.identity.template == template:
+            yield _Candidate(record, is_shipped)
+
+
+def _saved(
+    kernel: Kernel, device: str | None, store: RecordStore, shipped: ShippedStore | None
+) -> Iterator[_Candidate]:
+    yield from (_Candidate(record, False) for record in store.bests(kernel.name, device))
+    if shipped is not None:
+        yield from (_Candidate(record, True) for record in shipped.bests(kernel.name, device))
+
+
+def _of_arch(arch: str, candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
+    return (candidate for candidate in candidates if candidate.record.identity.arch == arch)
+
+
+def _nearest(kernel: Kernel, problem: Problem, candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
+    """Those of the problem's own class first, then by sizes, alignment and time; of equals the store's before shipped
+    ones. Nothing is read before the first is asked for."""
+    own_class = kernel.class_of(problem)
+
+    def farness(candidate: _Candidate) -> tuple[bool, float, bool, bool, bool, bool, float]:
+        record, there = candidate.record, candidate.record.problem
+        return (
+            kernel.class_of(there) != own_class,
+            distance(kernel, there, problem),
+            there.offset != problem.offset,
+            record.identity.estimated,
+            candidate.shipped,
+            there.dtype != problem.dtype,
+            record.time_ms,
+        )
+
+    yield from sorted((one for one in candidates if _alike(kernel, one.record.problem, problem)), key=farness)
+
+
+# ---- what may serve -------------------------------------------------------------------------------------------------
+
+
 def _serves(kernel: Kernel, problem: Problem, device: DeviceInfo, record: Record) -> bool:
     """True for a proven configuration of today's kernel that the device can run and whose time may be trusted here."""
     if not record.proven:
         return False
     if record.identity.estimated and not device.estimated:
         return False  # an emulator's estimate is no ground for a choice on a GPU
-    if [name for name, _ in record.problem.sizes] != list(kernel.dimensions) or record.problem.dtype != problem.dtype:
+    if not _alike(kernel, record.problem, problem):
         return False
     try:
         if dict(kernel.configuration(record.configuration)) != dict(record.configuration):
@@ -82,6 +165,35 @@ def _serves(kernel: Kernel, problem: Problem, device: DeviceInfo, record: Record
         return not violations(kernel, problem, device, record.configuration)
     except UsageError:  # the kernel has lost a parameter, or one of its names
         return False
+
+
+def _alike(kernel: Kernel, tuned: Problem, asked: Problem) -> bool:
+    """Whether what was tuned for one problem may serve the other at all: both are today's kernel's, of types that the
+    text does not tell apart, and both in place or neither."""
+    if tuned.in_place != asked.in_place or not _one_type(kernel, tuned.dtype, asked.dtype):
+        return False
+    try:
+        return kernel.problem(tuned.asked, tuned.dtype) == tuned
+    except UsageError:  # a size, an option or a type that the kernel does not have (any more)
+        return False
+
+
+def _one_type(kernel: Kernel, one: str, other: str) -> bool:
+    if one == other or not kernel.opaque:
+        return one == other
+    return one in kernel.dtypes and element_type(one).itemsize == element_type(other).itemsize
+
+
+def _twins(kernel: Kernel, problem: Problem) -> list[Problem]:
+    """The problem, then the same in each other type for which the text is the same."""
+    others = (dtype for dtype in kernel.dtypes if dtype != problem.dtype and _one_type(kernel, dtype, problem.dtype))
+    return [problem, *(replace(problem, dtype=dtype) for dtype in others)]
+
+
+def _trials(kernel: Kernel, twins: Sequence[Problem], device: DeviceInfo, store: RecordStore) -> list[Record]:
+    """The trials of a problem, in their order; with its twins in the order of their times."""
+    trials = [record for twin in twins for record in store.records(kernel.name, twin, device.name)]
+    return trials if len(twins) == 1 else sorted(trials, key=lambda record: record.created)
 
 
 def _failed(trials: Iterable[Record], template: str) -> dict[str, Record]:
@@ -101,31 +213,23 @@ def _failed(trials: Iterable[Record], template: str) -> dict[str, Record]:
     return failed
 
 
-def _near(records: Iterable[Record], problem: Problem, device: DeviceInfo) -> list[Record]:
-    """Nearest first: by the ratios of the sizes, then by time."""
-
-    def distance(record: Record) -> float:
-        ours, theirs = dict(problem.sizes), dict(record.problem.sizes)
-        if ours.keys() != theirs.keys():
-            return math.inf  # of an older kernel.py; it will not be served
-        return sum(abs(math.log2(ours[name] / theirs[name])) for name in ours)
-
-    return sorted(
-        (r for r in records if r.problem.dtype == problem.dtype),
-        key=lambda r: (distance(r), r.identity.estimated, r.time_ms),
-    )
-
-
-def _differences(record: Record, problem: Problem, device: DeviceInfo, template: str) -> tuple[str, ...]:
-    found = []
-    theirs = dict(record.problem.sizes)
-    found += [f"{name} (tuned {theirs[name]}, asked {size})" for name, size in problem.sizes if theirs[name] != size]
+def _differences(
+    kernel: Kernel, record: Record, problem: Problem, device: DeviceInfo, template: str
+) -> tuple[str, ...]:
+    """In what a request is not what was tuned. An optional size counts where either problem states it."""
+    there, here = ({**kernel.sizes_of(one), OFFSET: one.offset} for one in (record.problem, problem))
+    stated = {*kernel.dimensions, *dict(record.problem.options), *dict(problem.options)}
+    found = [
+        f"{name} (tuned {there[name]}, asked {size})"
+        for name, size in here.items()
+        if name in stated and there[name] != size
+    ]
     pairs: tuple[tuple[str, Callable[[Identity], str], str], ...] = (
         ("device", lambda identity: identity.device, device.name),
         ("driver", lambda identity: identity.driver, device.driver),
         ("template", lambda identity: identity.template, template),
     )
     found += [
-        f"{what} (tuned {of(record.identity)}, here {here})" for what, of, here in pairs if of(record.identity) != here
+        f"{what} (tuned {of(record.identity)}, here {now})" for what, of, now in pairs if of(record.identity) != now
     ]
     return tuple(found)

@@ -15,7 +15,7 @@ from autotile.runtime.choose import DEFAULT, EXACT, Choice, choose
 from autotile.runtime.notes import warn_once
 from autotile.runtime.requests import dtype_name, require, require_device, require_store, require_templates
 from autotile.runtime.tuned import TunedKernel
-from autotile.store import RecordStore, Store
+from autotile.store import RecordStore, ShippedStore, Store
 from autotile.types import Identity
 
 
@@ -34,9 +34,11 @@ def load(
         matmul = autotile.load("matmul", m=4096, n=4096, k=4096, dtype="float32")
         c = matmul(a, b)
 
-    `sizes` are the kernel's dimensions; `dtype` a name such as "float32" or a numpy dtype (the kernel's first where
-    left out). What was not tuned exactly falls back (see `TunedKernel.match`) and says so once; with `strict` it raises
-    NotTuned naming the fields that differ. Nothing is compiled when the binary is in the cache.
+    `sizes` are the kernel's dimensions, and what else its problems may say (a batch, a pitch, `offset`, `in_place`);
+    `dtype` a name such as "float32" or a numpy dtype (the kernel's first where left out). Results under AUTOTILE_HOME
+    serve, and those that ship with autotile; a `store` that is given serves alone. What was not tuned exactly falls
+    back (see `TunedKernel.match`) and says so once; with `strict` it raises NotTuned naming the fields that differ.
+    Nothing is compiled when the binary is in the cache.
     Raises UsageError for an unknown kernel, size or dtype (ArgumentTypeError, which is one, for a value of a wrong
     type) and DeviceNotFound for a device that is not there, or for a GPU in a process forked after CUDA was started.
     """
@@ -51,13 +53,14 @@ def load(
     problem = found.problem(sizes, dtype_name(dtype))
     opened = opened_device(device)
     template = template_digest(found)
-    choice = choose(found, problem, opened.info, template, Store() if store is None else store)
+    saved, shipped = (Store(), ShippedStore()) if store is None else (store, None)
+    choice = choose(found, problem, opened.info, template, saved, shipped)
     if choice.match != EXACT:
         message = f"{found.name} {problem.label} on {opened.info.name}: {_explain(choice)}"
         if strict:
             raise NotTuned(f"{message}. Tune it with `autotile search`, or load without strict=True")
         warn_once(message, stacklevel=3)
-    if choice.record is not None:
+    if choice.record is not None and not choice.shipped:  # what ships was tuned elsewhere, as everybody expects
         _say_what_changed(f"{found.name} {problem.label}", choice.record.identity, opened)
     return TunedKernel(found, problem, choice, opened, strict)
 

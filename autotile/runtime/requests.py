@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,12 @@ def require_texts(texts: Any, parameter: str, wanted: str) -> None:
     """A list, not one text: that would be taken for a list of letters."""
     fits = isinstance(texts, Sequence) and not isinstance(texts, (str, bytes))
     require(fits and all(isinstance(text, str) for text in texts), parameter, texts, wanted)
+
+
+def require_problems(problems: Any) -> None:
+    fits = isinstance(problems, Sequence) and not isinstance(problems, (str, bytes))
+    fits = fits and all(isinstance(one, Mapping) and all(isinstance(name, str) for name in one) for one in problems)
+    require(fits, "problems", problems, 'a list of problems such as [{"m": 64, "n": 64, "k": 64, "dtype": "float32"}]')
 
 
 def require_templates(templates: Any) -> None:

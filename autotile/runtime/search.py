@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from autotile.devices.base import Device
+from autotile.errors import UsageError
 from autotile.kernels import Roots
 from autotile.runtime.notes import AutotileWarning
-from autotile.runtime.requests import require, require_count, require_device, require_templates, require_texts
+from autotile.runtime.requests import (
+    dtype_name,
+    require,
+    require_count,
+    require_device,
+    require_problems,
+    require_templates,
+    require_texts,
+)
+from autotile.spec import Spec
+from autotile.spec.load import with_problems
 from autotile.store import open_store
 from autotile.tuner import Listener, SearchResult, search_all
-from autotile.tuner.replayed import specs_and_device
+from autotile.tuner.replayed import is_recording, specs_and_device
 
 
 def search(
     config: str | Path,
     *,
+    problems: Sequence[Mapping[str, Any]] = (),
     device: str = "auto",
     trials: int | None = None,
     time: str | float | None = None,
@@ -31,11 +45,13 @@ def search(
 ) -> list[SearchResult]:
     """Runs every search of `config` (a file, or a shipped config's name) and saves the best of each problem.
 
-    Arguments win over AUTOTILE_* variables, these over the file. Returns one result a problem.
+    Arguments win over AUTOTILE_* variables, these over the file. `problems` stand in place of the file's, in each of
+    its searches: `[{"rows": 4096, "cols": 4096, "dtype": "float16"}]`. Returns one result a problem.
     Raises UsageError for a faulty file or argument (ArgumentTypeError or ArgumentValueError, which are two, for a value
     of a wrong type or out of range) and EnvironmentalError when the device or a compiler is missing.
     """
     require(isinstance(config, (str, Path)), "config", config, "a search file's path, or a shipped one's name")
+    require_problems(problems)
     require_device(device)
     require_templates(templates)
     require_texts(sets, "sets", 'a list of texts such as ["search.trials=20"]')
@@ -47,8 +63,30 @@ def search(
     options = {"trials": trials, "time": time, "effort": effort, "sampler": sampler, "seed": seed}
     overrides = [*sets, *(f"search.{key}={value}" for key, value in options.items() if value is not None)]
 
-    def note(message: str) -> None:
-        warnings.warn(message, AutotileWarning, stacklevel=5)
+    def noting(depth: int) -> Callable[[str], None]:
+        """Warns of what is said, `depth` frames above: where `search` was called."""
+        return lambda message: warnings.warn(message, AutotileWarning, stacklevel=depth)
 
+    specs, opened = what_to_search(config, problems, device, overrides, templates, noting(6))
+    return search_all(specs, opened, open_store(noting(4)), jobs, fresh, listener)
+
+
+def what_to_search(
+    config: str | Path,
+    problems: Sequence[Mapping[str, Any]],
+    device: str,
+    overrides: Sequence[str],
+    templates: Roots,
+    note: Callable[[str], None],
+) -> tuple[Sequence[Spec], Device]:
+    """The specs of `config`, with `problems` in place of its own where there are any, and the opened device.
+
+    Raises UsageError where one is at fault, and for problems beside a recording, which has one of its own.
+    """
+    if problems and is_recording(Path(config)):
+        raise UsageError(f"{config} holds the recorded times of one problem, which is replayed: name no other")
     specs, opened = specs_and_device(config, device, overrides, templates, note)
-    return search_all(specs, opened, open_store(note), jobs, fresh, listener)
+    if not problems:
+        return specs, opened
+    named = [{**one, "dtype": dtype_name(one["dtype"])} if "dtype" in one else one for one in problems]
+    return with_problems(specs, named), opened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -23,13 +24,22 @@ from autotile.runtime.arrays import HOST, View
 from autotile.runtime.choose import DEFAULT, Choice
 from autotile.runtime.notes import warn_once
 from autotile.space import violations
-from autotile.types import Binary, Configuration, Launch, Problem, Record, Source
+from autotile.types import IN_PLACE, Binary, Configuration, Launch, Problem, Record, Source
 
 _DEFAULT_STREAMS = {0, 1}
 """The two handles of the default stream."""
 
 _CALLER = 6
 """Frames from a warning in `_binary` up to whoever called the kernel."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A loaded program, how to launch it, and every size that its arguments may ask for."""
+
+    program: Any
+    launch: Launch
+    sizes: Mapping[str, int]
 
 
 class TunedKernel:
@@ -39,10 +49,17 @@ class TunedKernel:
         matmul(a, b, out=c)              # into c, on the stream that is current in the array's library
         matmul(a, b, out=c, stream=s)    # on s, a handle or a library's own stream
 
-    Arrays must be C-contiguous (host arrays are copied if they are not), of the kernel's dtype, and fit together;
-    sizes may differ from the tuned ones. Subclasses of numpy's array are read as plain arrays, and no gradients are
-    kept. On GPU arrays a call returns before the kernel has ended, as their libraries' own calls do; the current CUDA
-    context stays as it was.
+    Arrays must be of the kernel's dtype and fit together; sizes may differ from the tuned ones. They must be
+    C-contiguous, or, where the kernel has a pitch for the argument, a row-major view of a larger array, `out` too: rows
+    are dense (last stride 1) and do not overlap, matrices lie a whole number of rows apart. Such a view is not copied,
+    and what lies between its rows stays as it is. A host array that lies otherwise is copied (the result into such an
+    `out`, where the output has a pitch), one on a GPU is refused. A leading size that is optional, such as a batch, may
+    be missing in all arrays of a call. A kernel loaded with in_place=True works in its input:
+
+        transpose(a)                     # or transpose(a, out=a): returns a
+
+    Subclasses of numpy's array are read as plain arrays, and no gradients are kept. On GPU arrays a call returns before
+    the kernel has ended, as their libraries' own calls do; the current CUDA context stays as it was.
     Raises ArgumentTypeError or ArgumentValueError (also TypeError and ValueError) for other arguments, LaunchError for
     a grid beyond CUDA's limits or a launch that fails, and DeviceNotFound in a process forked after CUDA was started.
     A tuned kernel belongs to its process: a copy is the same object, pickling raises TypeError.
@@ -51,8 +68,11 @@ class TunedKernel:
     def __init__(self, kernel: Kernel, problem: Problem, choice: Choice, device: Device, strict: bool = False) -> None:
         self._strict = strict
         self._kernel, self._problem, self._choice, self._device = kernel, problem, choice, device
-        self._checker = ArgumentChecker(kernel, problem.dtype, device)
-        self._plans: dict[tuple[tuple[int, ...], int], tuple[Any, Launch]] = {}
+        self._checker = ArgumentChecker(kernel, problem.dtype, device, problem.in_place)
+        self._arrays = tuple(argument.name for argument in kernel.arrays)
+        self._source, self._target = kernel.in_place if problem.in_place else ("", "")
+        self._of_gaps = {name for argument in kernel.arrays for name in (argument.pitch, argument.step)}
+        self._plans: dict[tuple[tuple[tuple[str, int], ...], int], Plan] = {}
 
     def __repr__(self) -> str:
         where = f"{self._problem.label} on {self._device.info.name}"
@@ -103,7 +123,7 @@ class TunedKernel:
 
     def __call__(self, *arrays: Any, out: Any = None, stream: Any = None) -> Any:
         views, outputs, sizes = self._checker.check(arrays, out)
-        if stream is not None and out is None:
+        if stream is not None and out is None and len(outputs) > bool(self._target):
             _require_current(stream, views[0])
         if 0 in sizes.values():
             self._fill_empty(views, outputs, sizes)
@@ -111,24 +131,45 @@ class TunedKernel:
             self._run_from_host(views, outputs, sizes)
         else:
             self._run(views, outputs, sizes, stream)
-        owners = tuple(view.owner for view in outputs)
+        for view in outputs:
+            view.send_home()
+        owners = tuple((view.home or view).owner for view in outputs)
         return owners[0] if len(owners) == 1 else owners
 
     # ---- running -------------------------------------------------------------------------------------------------
 
     def _run(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int], stream: Any) -> None:
-        alignment = min(FRESH_ALIGNMENT, *(_alignment(view.address) for view in (*views, *outputs)))
-        program, launch = self._plan(sizes, alignment)
         if self._device.info.kind == "cuda":
-            arrays: list[Any] = [Pointer(view.address) for view in (*views, *outputs)]
+            addresses = [view.address for view in (*views, *outputs)]
+            arrays: list[Any] = [Pointer(address) for address in addresses]
         else:
-            arrays = [*(_read_only(view.numpy()) for view in views), *(view.numpy() for view in outputs)]
+            arrays = self._on_emulator(views, outputs)
+            addresses = [array.ctypes.data for array in arrays]
+        alignment = min(FRESH_ALIGNMENT, *(_alignment(address) for address in addresses))
+        plan = self._plan(sizes, alignment)
         where = views[0].stream() if stream is None else stream
-        self._device.call(program, launch, self._arguments(arrays, sizes), where)
+        self._device.call(plan.program, plan.launch, self._arguments(arrays, plan.sizes), where)
+
+    def _on_emulator(self, views: Sequence[View], outputs: Sequence[View]) -> list[Any]:
+        """The arrays' memory as the emulator takes it: inputs read-only, but the one in place as its output.
+
+        An input between whose rows an output lies is copied: no element is in both, but their memory would be.
+        """
+        written = dict(zip((a.name for a in self._kernel.outputs), (view.flat() for view in outputs), strict=True))
+        read = []
+        for name, view in zip(self._arrays, views, strict=False):
+            if name == self._source:
+                read.append(written[self._target])
+                continue
+            memory = view.flat()
+            interleaved = any(np.may_share_memory(memory, array) for array in written.values())
+            read.append(_read_only(memory.copy() if interleaved else memory))
+        return [*read, *written.values()]
 
     def _run_from_host(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
+        """Through dense copies on the GPU, whatever lies between the rows on the host."""
         device: Any = self._device
-        program, launch = self._plan(sizes, FRESH_ALIGNMENT)
+        plan = self._plan({name: size for name, size in sizes.items() if name not in self._of_gaps}, FRESH_ALIGNMENT)
         # Freed while the context is current: in a thread that did not make the context, pycuda would not free it later.
         with device.active(), ExitStack() as freeing:
 
@@ -137,21 +178,31 @@ class TunedKernel:
                 return allocation
 
             inputs = [kept(device.upload(view.numpy())) for view in views]
-            results = [kept(device.empty_gpuarray((max(1, v.nbytes),), np.uint8).gpudata) for v in outputs]
-            device.call(program, launch, self._arguments([*inputs, *results], sizes))
+            uploaded = dict(zip(self._arrays, inputs, strict=False))
+            results = [
+                uploaded[self._source]
+                if name == self._target
+                else kept(device.empty_gpuarray((max(1, view.nbytes),), np.uint8).gpudata)
+                for name, view in zip(self._arrays[len(views) :], outputs, strict=True)
+            ]
+            device.call(plan.program, plan.launch, self._arguments([*inputs, *results], plan.sizes))
             for result, view in zip(results, outputs, strict=True):
-                device.download(result, view.numpy())
+                array = view.numpy()
+                dense = array if view.contiguous else np.empty(view.shape, array.dtype)
+                device.download(result, dense)
+                if dense is not array:
+                    array[...] = dense
 
     def _arguments(self, arrays: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
         """Arrays (inputs, then outputs) and sizes in the order of the kernel's arguments."""
-        named = dict(zip((argument.name for argument in self._kernel.arrays), arrays, strict=True))
+        named = dict(zip(self._arrays, arrays, strict=True))
         return [sizes[a.name] if isinstance(a, Size) else named[a.name] for a in self._kernel.arguments]
 
-    def _plan(self, sizes: Mapping[str, int], alignment: int) -> tuple[Any, Launch]:
-        """The loaded program and the launch for these sizes; built at most once."""
-        key = (tuple(sizes[name] for name in self._kernel.dimensions), alignment)
+    def _plan(self, sizes: Mapping[str, int], alignment: int) -> Plan:
+        """What to launch for these sizes; built at most once."""
+        key = (tuple(sizes.items()), alignment)
         if key not in self._plans:
-            problem = self._problem.with_sizes(**sizes)
+            problem = self._kernel.problem({**sizes, IN_PLACE: True} if self._target else sizes, self._problem.dtype)
             broken = violations(self._kernel, problem, self._device.info, self.config)
             if broken:
                 raise ConfigurationError(
@@ -163,7 +214,7 @@ class TunedKernel:
             except CompileError as error:
                 self._fall_back(error)
                 return self._plan(sizes, alignment)
-            self._plans[key] = (self._device.load(binary), variant.launch)
+            self._plans[key] = Plan(self._device.load(binary), variant.launch, self._kernel.sizes_of(problem))
         return self._plans[key]
 
     def _fall_back(self, error: CompileError) -> None:
@@ -210,16 +261,27 @@ class TunedKernel:
         on_gpu = views[0].place != HOST
         if on_gpu:
             device.synchronize()
-        inputs = {a.name: self._on_host(view) for a, view in zip(self._kernel.inputs, views, strict=True)}
-        reference = self._kernel.reference(inputs, self._problem.with_sizes(**sizes))
+        problem = self._empty_problem(sizes)
+        inputs = {
+            a.name: self._on_host(view).reshape([sizes[name] for name in a.shape])
+            for a, view in zip(self._kernel.inputs, views, strict=True)
+        }
+        reference = self._kernel.reference(inputs, problem)
         for argument, view in zip(self._kernel.outputs, outputs, strict=True):
-            values = np.ascontiguousarray(reference[argument.name], view.element.numpy)
+            values = np.ascontiguousarray(reference[argument.name], view.element.numpy).reshape(view.shape)
             if on_gpu:
-                device.write(view.address, values)
+                for address, index in view.stretches():
+                    device.write(address, values[index])
             else:
                 view.numpy()[...] = values
         if on_gpu:
             device.synchronize()  # a copy from pageable memory returns before it has arrived
+
+    def _empty_problem(self, sizes: Mapping[str, int]) -> Problem:
+        """For the reference alone: no problem that is launched has a size of 0."""
+        shapes = {name for argument in self._kernel.arrays for name in argument.shape}
+        options = tuple((s.name, sizes[s.name]) for s in self._kernel.optional if s.name in shapes & sizes.keys())
+        return replace(self._problem.with_sizes(**sizes), options=options)
 
     def _on_host(self, view: View) -> np.ndarray[Any, Any]:
         if view.place == HOST:
@@ -227,7 +289,8 @@ class TunedKernel:
         values = np.empty(view.shape, view.element.numpy)
         if values.nbytes:
             device: Any = self._device
-            device.download(view.address, values)
+            for address, index in view.stretches():
+                device.download(address, values[index])
         return values
 
 

@@ -95,8 +95,9 @@ def violations(
     device: DeviceInfo,
     configuration: Mapping[str, Value],
     extra: Sequence[Rule] = (),
+    alignment: int | None = None,
 ) -> tuple[str, ...]:
-    """Messages of the rules that one configuration breaks; empty when it is feasible."""
-    scope = kernel.scope(problem, configuration) | device.scope()
+    """Messages of the rules that one configuration breaks, on arrays of that alignment; empty when it is feasible."""
+    scope = kernel.scope(problem, configuration, alignment) | device.scope()
     rules = bind_rules(kernel, problem, device, extra)
     return tuple(bound.message(scope) for bound in rules if not bound.expression.holds(scope))

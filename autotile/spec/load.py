@@ -29,10 +29,16 @@ NAMED_KEYS: Mapping[str, Sequence[str]] = {"sampler": SAMPLERS, "effort": tuple(
 UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
 
 
-def load_specs(name: str | Path, overrides: Iterable[str] = (), templates: Roots = ()) -> tuple[Spec, ...]:
-    """The searches of a file, or of a shipped config by its bare name, with `KEY=VALUE` overrides applied.
+def load_specs(
+    name: str | Path,
+    overrides: Iterable[str] = (),
+    templates: Roots = (),
+    problems: Sequence[Mapping[str, Any]] = (),
+) -> tuple[Spec, ...]:
+    """The searches of a file, or of a shipped config by its bare name, with `KEY=VALUE` overrides applied, and
+    `problems` (see `with_problems`) in place of its own where there are any.
 
-    Raises SpecError (exit code 2) for whatever is wrong, with file:line:column.
+    Raises SpecError (exit code 2) for whatever is wrong in the file, with file:line:column; UsageError for a problem.
     """
     path = config_path(str(name))
     if path is None:
@@ -49,7 +55,43 @@ def load_specs(name: str | Path, overrides: Iterable[str] = (), templates: Roots
         raise SpecError("the file is empty; a search names at least a kernel and a problem", path, 1)
     changes = [parse_set(text, ("parameters", "search")) for text in overrides]
     reader = _Reader(path, templates)
-    return tuple(_with_options(reader.spec(_override(document, changes)), changes) for document in documents)
+    specs = tuple(_with_options(reader.spec(_override(document, changes)), changes) for document in documents)
+    return with_problems(specs, problems) if problems else specs
+
+
+def with_problems(specs: Iterable[Spec], problems: Sequence[Mapping[str, Any]]) -> tuple[Spec, ...]:
+    """Every spec with these problems (sizes, options and `dtype` by name) in place of its own, each once.
+
+    Raises UsageError for one that a spec's kernel cannot have, naming kernel and problem.
+    """
+    return tuple(
+        dataclasses.replace(spec, problems=tuple(dict.fromkeys(_problem(spec.kernel, asked) for asked in problems)))
+        for spec in specs
+    )
+
+
+def _problem(kernel: Kernel, asked: Mapping[str, Any]) -> Problem:
+    try:
+        return kernel.problem({name: value for name, value in asked.items() if name != "dtype"}, asked.get("dtype"))
+    except UsageError as error:
+        stated = ", ".join(f"{name}={value}" for name, value in asked.items())
+        raise UsageError(f"the problem {stated!r}: {error}") from None
+
+
+def parse_problem(text: str) -> dict[str, Any]:
+    """`rows=4096, cols=4096, dtype=float16` → its values by name, each read as YAML.
+
+    Raises UsageError for text of another form, and for a name that stands twice.
+    """
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not name or not value:
+            raise UsageError(f"--problem wants NAME=VALUE, NAME=VALUE, … such as 'rows=4096, cols=4096', not {text!r}")
+        if name in found:
+            raise UsageError(f"--problem {text!r}: {name} stands twice")
+        found[name] = read_value(value, f"--problem {name}")
+    return found
 
 
 def parse_duration(value: Any) -> float:
@@ -174,10 +216,12 @@ class _Reader:
         entries = self.mapping(node, (*kernel.problem_keys, "dtype"), "a problem")
         dtype = entries["dtype"][1].plain() if "dtype" in entries else None
         sizes = {key: value.plain() for key, (_, value) in entries.items() if key != "dtype"}
-        for name, (_, value) in entries.items():
-            if name != "dtype":  # one size at a time, so that a fault is placed at its own value
-                with self.at(value):
-                    kernel.problem({**dict.fromkeys(kernel.dimensions, 1), name: value.plain()})
+        known: dict[str, Any] = dict.fromkeys(kernel.dimensions, 1)
+        for name in kernel.problem_keys:  # one at a time, so that a fault is placed at its own value
+            if name in sizes:
+                known[name] = sizes[name]
+                with self.at(entries[name][1]):
+                    kernel.problem(known)
         with self.at(node):
             return kernel.problem(sizes, dtype)
 

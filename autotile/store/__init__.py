@@ -3,9 +3,11 @@
 from autotile.store.fallback import FallbackStore
 from autotile.store.journal import StoreWarning
 from autotile.store.memory import MemoryStore
+from autotile.store.nearness import distance
 from autotile.store.opening import open_store
 from autotile.store.ranking import best_of, estimated
 from autotile.store.serial import Unreadable
+from autotile.store.shipped import ShippedStore
 from autotile.store.store import DeviceEntry, RecordStore, Store
 
 __all__ = [
@@ -13,10 +15,12 @@ __all__ = [
     "FallbackStore",
     "MemoryStore",
     "RecordStore",
+    "ShippedStore",
     "Store",
     "StoreWarning",
     "Unreadable",
     "best_of",
+    "distance",
     "estimated",
     "open_store",
 ]

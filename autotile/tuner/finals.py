@@ -152,7 +152,17 @@ def _proven(finalist: Finalist, workshop: Workshop, trials: int) -> Record:
         traced = None
         if tracer is not None:
             traced = beside.submit(tracer.trace, variant.kernel, variant.problem, variant)
-        worst = fairly(partial(prove, workshop.bench, workshop.builder, variant, finalist.binary, workshop.comparer()))
+        worst = fairly(
+            partial(
+                prove,
+                workshop.bench,
+                workshop.builder,
+                workshop.device.info,
+                variant,
+                finalist.binary,
+                workshop.comparer(),
+            )
+        )
         record = replace(finalist.record, max_error=max(worst, finalist.record.max_error or 0.0))
         if traced is not None:
             record = _noted(record, TRACED, traced.result())

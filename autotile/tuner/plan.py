@@ -67,7 +67,7 @@ def make_plan(spec: Spec, problem: Problem, workshop: Workshop) -> Plan:
     identity = identity_of(device, workshop.builder, template_digest(spec.kernel))
     plan = Plan(spec, problem, identity, space, points, {})
     if not points:
-        plan = replace(plan, warm=warm_rows(space, problem, identity, workshop.store))
+        plan = replace(plan, warm=warm_rows(space, problem, identity, workshop.store, spec.kernel))
     known = known_records(plan, workshop.store, any_driver=True)
     built = [row for row, record in known.items() if record.binary_digest]
     same = {} if workshop.fresh else {row: record for row, record in known.items() if record.identity == identity}

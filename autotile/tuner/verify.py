@@ -111,7 +111,9 @@ def _verified(record: Record, kernel: Kernel, workshop: Workshop) -> tuple[Verif
     binary, comparer = workshop.builder.build(variant.source), workshop.comparer()
     workshop.bench.begin(kernel, record.problem, comparer)
     trial = workshop.bench.trial(variant, binary)
-    worst = max(trial.max_error, prove(workshop.bench, workshop.builder, variant, binary, comparer))
+    worst = max(
+        trial.max_error, prove(workshop.bench, workshop.builder, workshop.device.info, variant, binary, comparer)
+    )
     notes: tuple[str, ...] = ()
     if workshop.tracer is not None:
         notes = (f"traced on the emulator: {workshop.tracer.trace(kernel, record.problem, variant)}",)

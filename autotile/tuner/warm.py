@@ -5,34 +5,42 @@ from __future__ import annotations
 import math
 import warnings
 
+from autotile.kernels import Kernel
 from autotile.space import Space
-from autotile.store import RecordStore, StoreWarning
+from autotile.store import RecordStore, StoreWarning, distance
 from autotile.types import Identity, Problem, Record
 
 MOST_WARM = 6
 """Rows at most that are tried for having been the best elsewhere."""
 
 
-def warm_rows(space: Space, problem: Problem, identity: Identity, store: RecordStore) -> list[int]:
+def warm_rows(
+    space: Space, problem: Problem, identity: Identity, store: RecordStore, kernel: Kernel | None = None
+) -> list[int]:
     """The rows of the space that are on record as a best of the kernel elsewhere, nearest first.
 
     A best whose configuration is not feasible here, or outside the domains, is left out; so is one of other dimensions,
-    which the kernel had before it was edited.
+    which the kernel had before it was edited. With the `kernel`, optional sizes count in what is near.
     """
     with warnings.catch_warnings():  # a damaged file elsewhere is for the search of its problem to say
         warnings.simplefilter("ignore", StoreWarning)
         bests = [record for record in store.bests(problem.kernel) if record.ok]
     dimensions = {name for name, _ in problem.sizes}
     bests = [record for record in bests if {name for name, _ in record.problem.sizes} == dimensions]
-    bests.sort(key=lambda record: _distance(record, problem, identity))
+    bests.sort(key=lambda record: _distance(record, problem, identity, kernel))
     rows = (space.row_of(record.configuration) for record in bests)
     return list(dict.fromkeys(row for row in rows if row is not None))[:MOST_WARM]
 
 
-def _distance(record: Record, problem: Problem, identity: Identity) -> tuple[bool, bool, bool, bool, float]:
+def _distance(
+    record: Record, problem: Problem, identity: Identity, kernel: Kernel | None
+) -> tuple[bool, bool, bool, bool, float]:
     """Measured before estimated, then the same device, arch and element type, then the sizes by their ratios."""
     there = record.identity
-    sizes = sum(abs(math.log2(record.problem[name] / size)) for name, size in problem.sizes)
+    if kernel is not None:
+        sizes = distance(kernel, record.problem, problem)
+    else:
+        sizes = sum(abs(math.log2(record.problem[name] / size)) for name, size in problem.sizes)
     return (
         there.estimated and not identity.estimated,
         there.device != identity.device,

@@ -337,7 +337,7 @@ def test_a_winner_proves_itself_on_six_other_problems_at_least(name: str) -> Non
     """Odd, tiny, tall and deep ones, two seeds and three kinds of data."""
     kernel = load_kernel(name)
     problem = kernel.problem(dict.fromkeys(kernel.dimensions, 4096))
-    proofs = proofs_of(make_variant(kernel, problem, kernel.configuration()))
+    proofs = proofs_of(make_variant(kernel, problem, kernel.configuration()), EmulatorDevice().info)
     sizes = {tuple(size for _, size in proof.variant.problem.sizes) for proof in proofs}
     assert len(sizes) >= 6
     assert (4096,) * len(kernel.dimensions) not in sizes

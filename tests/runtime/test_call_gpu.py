@@ -305,3 +305,95 @@ def test_more_than_2_31_elements() -> None:
     result = transpose(a)
     for row in range(0, side, step):
         assert torch.equal(result[:, row : row + step], a[row : row + step].t())
+
+
+# ---- views, batches, in place --------------------------------------------------------------------------------------
+
+KERNELS = Path(__file__).parents[1] / "data" / "kernels"
+PARTS = {
+    "columns": ((40, 60), np.s_[:, 7:40]),
+    "every second row": ((40, 60), np.s_[::2]),
+    "a batch": ((5, 40, 60), np.s_[:]),
+    "columns of a batch": ((5, 40, 60), np.s_[:, :, 8:40]),
+    "rows and columns of a batch": ((5, 40, 60), np.s_[:, 3:36, 1:34]),
+    "every second matrix": ((5, 40, 60), np.s_[::2]),
+    "a row of each": ((5, 40, 60), np.s_[:, 3:4]),
+}
+
+
+def part(array: Any, index: Any) -> Any:
+    """A view; pycuda asks the current context how to launch on it."""
+    from autotile.devices.cuda import open_cuda
+
+    with open_cuda(0).active():
+        return array[index]
+
+
+def turning(kernel: str, **request: Any) -> autotile.TunedKernel:
+    return autotile.load(kernel, rows=64, cols=64, device="cuda", templates=KERNELS, **request)
+
+
+@pytest.mark.parametrize("kernel", ["flip", "transpose"])
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("name", PARTS)
+def test_views_in_and_out(kernel: str, kind: str, name: str) -> None:
+    give, take = PAIRS[kind]()
+    shape, index = PARTS[name]
+    whole = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    turned = np.swapaxes(whole[index], -1, -2)
+    a, memory = part(give(whole), index), np.full((*turned.shape[:-2], turned.shape[-2] + 3, turned.shape[-1] + 4), 7.0)
+    memory = memory.astype(np.float32)
+    call, inner = turning(kernel), np.s_[..., 1 : 1 + turned.shape[-2], 2 : 2 + turned.shape[-1]]
+    assert np.array_equal(take(call(a)), turned)
+    there = give(memory)
+    rows, cols = inner[1:]
+    out = part(there, (slice(None),) * (memory.ndim - 2) + (rows, cols))
+    assert call(a, out=out) is out
+    memory[inner] = turned
+    assert np.array_equal(take(there), memory)  # what lies between the rows too
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("index", [np.s_[:], np.s_[:, 3:40, 20:57]], ids=["dense", "with gaps"])
+def test_in_place(kind: str, index: Any) -> None:
+    give, take = PAIRS[kind]()
+    whole = np.random.default_rng(0).standard_normal((5, 60, 60), dtype=np.float32)
+    there, flip = give(whole.copy()), turning("flip", in_place=True)
+    a = part(there, index)
+    assert flip(a) is a
+    expected = whole.copy()
+    expected[index] = np.swapaxes(whole[index], -1, -2)
+    assert np.array_equal(take(there), expected)
+    assert flip(a, out=a) is a
+    assert np.array_equal(take(there), whole)
+
+
+@pytest.mark.parametrize("kind", ["torch", "cupy", "pycuda"])
+def test_halves_of_one_matrix(kind: str) -> None:
+    give, take = PAIRS[kind]()
+    whole = np.random.default_rng(0).standard_normal((40, 80), dtype=np.float32)
+    there = give(whole.copy())
+    flip, left = turning("flip"), part(there, np.s_[:, :40])
+    flip(left, out=part(there, np.s_[:, 40:]))
+    assert np.array_equal(take(there), np.hstack([whole[:, :40], whole[:, :40].T]))
+    with pytest.raises(ArgumentValueError, match="out shares memory with in"):
+        flip(left, out=part(there, np.s_[:, 39:79]))
+
+
+@pytest.mark.parametrize("kind", ["torch", "cupy", "pycuda"])
+def test_rows_that_are_not_dense_are_refused(kind: str) -> None:
+    give, _ = PAIRS[kind]()
+    flip, square = turning("flip"), give(np.ones((64, 64), np.float32))
+    for view in layouts(kind):
+        with pytest.raises(ArgumentValueError, match="rows of `in` must be dense"):
+            flip(view)
+        with pytest.raises(ArgumentValueError, match="rows of `out` must be dense"):
+            flip(square, out=view)
+        with pytest.raises(ArgumentValueError, match="rows of `in` must be dense"):
+            turning("flip", in_place=True)(view)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_batches_of_none(kind: str) -> None:
+    give, _ = PAIRS[kind]()
+    assert tuple(turning("flip")(give(np.ones((0, 4, 5), np.float32))).shape) == (0, 5, 4)

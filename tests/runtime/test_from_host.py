@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,9 @@ from autotile.devices.base import Array
 from autotile.errors import LaunchError
 from autotile.kernels import load_kernel
 from autotile.runtime.choose import DEFAULT, Choice
+from autotile.runtime.tuned import Plan
+
+KERNELS = Path(__file__).parents[1] / "data" / "kernels"
 
 
 class Allocation:
@@ -29,7 +33,7 @@ class Allocation:
 
 
 class FakeGpu:
-    """Transposes. `fails` names the step that raises."""
+    """Transposes what lies without gaps. `fails` names the step that raises."""
 
     def __init__(self, fails: str) -> None:
         self.fails, self.depth = fails, 0
@@ -61,19 +65,25 @@ class FakeGpu:
 
     def call(self, program: None, launch: None, arguments: list[Any]) -> None:
         self.step("call")
-        given, out, rows, cols = arguments
+        given, out, rows, cols, in_pitch, out_pitch, *_ = arguments
         assert given.values.shape == (rows, cols)
+        assert (in_pitch, out_pitch) == (cols, rows)
         out.values = np.ascontiguousarray(given.values.T)
 
     def download(self, source: Allocation, out: Array) -> None:
         self.step("download")
         self.require_current()
+        assert out.flags.c_contiguous
         out[...] = source.values
 
 
 def transpose_on(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> autotile.TunedKernel:
-    monkeypatch.setattr(autotile.TunedKernel, "_plan", lambda kernel, sizes, alignment: (None, None))
-    kernel = load_kernel("transpose")
+    kernel = load_kernel("flip", KERNELS)
+
+    def plan(tuned: Any, sizes: Any, alignment: int) -> Plan:
+        return Plan(None, None, kernel.sizes_of(kernel.problem(sizes)))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(autotile.TunedKernel, "_plan", plan)
     problem = kernel.problem({"rows": 8, "cols": 8})
     return autotile.TunedKernel(kernel, problem, Choice(kernel.configuration(), DEFAULT, None), gpu)
 
@@ -96,3 +106,15 @@ def test_also_when_a_step_fails(monkeypatch: pytest.MonkeyPatch, step: str) -> N
     assert (gpu.held, gpu.depth) == ([], 0)
     gpu.fails = "nothing"
     assert np.array_equal(transpose(A), A.T)
+
+
+@pytest.mark.parametrize("given", [np.repeat(A, 2, 1)[:, ::2], np.asfortranarray(A), np.hstack([A, -A])[:, :3]])
+def test_arrays_with_gaps_travel_without_them(monkeypatch: pytest.MonkeyPatch, given: Array) -> None:
+    transpose = transpose_on(FakeGpu(fails="nothing"), monkeypatch)
+    memory = np.full((7, 9), 7, np.float32)
+    for out in (memory[:3, 4:6], memory[::2, ::3][:3, :2], memory[4:6, 1:4].T, memory[::-1, ::-1][:3, :2]):
+        memory[...] = 7
+        assert transpose(given, out=out) is out
+        assert np.array_equal(out, A.T)
+        out[...] = 7
+        assert np.all(memory == 7)

@@ -129,10 +129,13 @@ def test_numbers_keep_their_value_with_a_leading_zero(tmp_path: Path) -> None:
 
 
 def test_on_and_off_are_no_booleans(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"swizzle takes true or false, not 'on'"):
-        spec_of(tmp_path, GOOD.replace("tile_rows: [32, 64]", "swizzle: [on, off]"))
-    (spec,) = spec_of(tmp_path, GOOD.replace("tile_rows: [32, 64]", "swizzle: [true, false]"))
-    assert spec.parameters == {"swizzle": (True, False)}
+    file, toys = tmp_path / "s.yaml", Path(__file__).parents[1] / "data" / "kernels"
+    file.write_text("kernel: toy\nproblems: [{n: 64}]\nparameters: {staged: [on, off]}\n")
+    with pytest.raises(SpecError, match=r"staged takes true or false, not 'on'"):
+        load_specs(file, (), toys)
+    file.write_text(file.read_text().replace("on, off", "true, false"))
+    (spec,) = load_specs(file, (), toys)
+    assert spec.parameters == {"staged": (True, False)}
 
 
 def test_a_scalar_narrows_a_domain_to_one_value(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fakes import SIZE, FakeBuilder, FakeDevice, write_kernel
 
-from autotile.kernels import Kernel
+from autotile.kernels import Kernel, load_kernel
 from autotile.kernels.loader import read_folder
 from autotile.space import Space, build_space
 from autotile.spec.model import SearchOptions, Spec
@@ -131,6 +131,19 @@ def test_a_best_of_other_dimensions_is_left_out(best: Any, warm: Any) -> None:
     """As the kernel had before it was edited."""
     once = replace(best(SIZE, width=64), problem=Problem("walk", (("rows", 64), ("cols", 64)), "float32"))
     assert warm(once, best(2 * SIZE, width=128)) == ["128x1"]
+
+
+def test_optional_sizes_are_sizes_to_a_search_that_knows_its_kernel() -> None:
+    """A batch of 64 is nearer to one of 32 than a single matrix is, though that has the very same sides."""
+    moved = load_kernel("moved", [Path(__file__).parents[1] / "data" / "kernels"])
+    asked, info = moved.problem({"rows": 64, "cols": 64, "batch": 32}), FakeDevice().info
+    bests = [
+        Record(moved.problem(sizes), moved.configuration({"width": width}), HERE, "ok", "", Measurement(1.0, 1.0, 0, 9))
+        for sizes, width in (({"rows": 64, "cols": 64}, 64), ({"rows": 32, "cols": 64, "batch": 64}, 32))
+    ]
+    space = build_space(moved, asked, info)
+    rows = warm_rows(space, asked, HERE, MemoryStore(bests=bests), moved)
+    assert [space.configuration(row)["width"] for row in rows] == [32, 64]
 
 
 def test_other_kernels_do_not_count(best: Any, warm: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autotile.devices.base import Array, Check, Workload, compare, is_exact, wide_dtype
+from autotile.devices.base import Array, Check, Workload, compare, is_exact, wide_dtype, wrong_words
 from autotile.devices.cuda.program import CudaProgram, Pointer
 from autotile.errors import EnvironmentalError
 from autotile.types import Launch
@@ -41,6 +41,7 @@ class CudaStage:
         self._memory: list[Any] = []
         self._sets: list[dict[str, int]] = []
         self._expected: dict[str, tuple[int, int]] = {}
+        self._before: dict[str, int] = {}
         self._flush = self._flush_bytes = self._outcome = self._timed_sets = 0
         self._events: list[Any] = []
         self._stream: Any = None
@@ -96,6 +97,8 @@ class CudaStage:
                 self._poison(number, POISON[0])
             for run in range(runs):
                 begin, end = self._events[2 * run : 2 * run + 2]
+                for name in self._workload.takes_place:  # the launch before left a result where the input was
+                    self._put_before(run % len(arguments), name)
                 driver.memset_d8_async(self._flush, run % 256, self._flush_bytes, self._stream)
                 begin.record(self._stream)
                 program.launch(launch, arguments[run % len(arguments)], self._stream)
@@ -134,7 +137,9 @@ class CudaStage:
             self._padded(array.nbytes) + (self._padded(bound.nbytes) if isinstance(bound, np.ndarray) else 0)
             for array, bound in fixed.values()
         )
-        set_bytes = sum(self._padded(nbytes) for nbytes in self._sizes().values())
+        fixed_bytes += sum(self._padded(array.nbytes) for array in self._workload.before.values())
+        sizes, places = self._sizes(), self._workload.takes_place
+        set_bytes = sum(self._padded(nbytes) for name, nbytes in sizes.items() if name not in places)
         free = int(driver.mem_get_info()[0]) * 15 // 16  # the rest is for the modules and CUDA itself
         sets = min(INPUT_SETS, (free - fixed_bytes) // max(set_bytes, 1))
         if sets < 1:
@@ -147,14 +152,18 @@ class CudaStage:
         for name, (reference, bound) in fixed.items():
             bounds = self._alloc(bound.nbytes) if isinstance(bound, np.ndarray) else 0
             self._expected[name] = (self._alloc(reference.nbytes), bounds)
+        self._before = {name: self._alloc(array.nbytes) for name, array in self._workload.before.items()}
         lead = self._guard_bytes + self._workload.offset_bytes
         for _ in range(sets):
-            self._sets.append(
-                {name: self._alloc(lead + nbytes + self._guard_bytes) + lead for name, nbytes in self._sizes().items()}
-            )
+            own = {
+                name: self._alloc(lead + nbytes + self._guard_bytes) + lead
+                for name, nbytes in sizes.items()
+                if name not in places
+            }
+            self._sets.append(own | {output: own[source] for output, source in places.items()})
 
     def _sizes(self) -> dict[str, int]:
-        """Bytes of each input and output."""
+        """Bytes of each input and output, the gaps between rows included."""
         sizes = {name: array.nbytes for name, array in self._workload.inputs.items()}
         for name, (shape, dtype) in self._workload.outputs.items():
             sizes[name] = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -165,12 +174,17 @@ class CudaStage:
         return int(self._memory[-1])
 
     def _fill(self) -> None:
-        """Copies inputs, references and bounds from the host."""
+        """Copies inputs, references, bounds, and what outputs hold before a launch, from the host."""
         for name, array in self._workload.inputs.items():
             self._upload(self._sets[0][name], array)
             for other in self._sets[1:]:
                 if array.nbytes:
                     self._driver.memcpy_dtod(other[name], self._sets[0][name], array.nbytes)
+        for name, array in self._workload.before.items():
+            if name in self._workload.takes_place:  # the input itself, which is there now
+                self._driver.memcpy_dtod(self._before[name], self._sets[0][name], array.nbytes)
+            else:
+                self._upload(self._before[name], array)
         for name, (reference_at, bound_at) in self._expected.items():
             reference, bound = _reference_of(self._workload, name)
             self._upload(reference_at, reference)
@@ -219,11 +233,20 @@ class CudaStage:
 
     def _poison(self, number: int, poison: int) -> None:
         """Fills the outputs of a set, and the guards around them."""
-        sizes = self._sizes()
+        sizes, guard = self._sizes(), self._guard_bytes
         for name in self._workload.outputs:
-            self._driver.memset_d8_async(
-                self._sets[number][name] - self._guard_bytes, poison, sizes[name] + 2 * self._guard_bytes, self._stream
-            )
+            start = self._sets[number][name]
+            if name not in self._before:
+                self._driver.memset_d8_async(start - guard, poison, sizes[name] + 2 * guard, self._stream)
+                continue
+            for side in (start - guard, start + sizes[name]) if guard else ():
+                self._driver.memset_d8_async(side, poison, guard, self._stream)
+            self._put_before(number, name)
+
+    def _put_before(self, number: int, name: str) -> None:
+        """What the workload says that an output's memory holds before a launch."""
+        nbytes = self._workload.before[name].nbytes
+        self._driver.memcpy_dtod_async(self._sets[number][name], self._before[name], nbytes, self._stream)
 
     def _compare(self, name: str, poison: int, number: int = 0) -> Check:
         shape, dtype = self._workload.outputs[name]
@@ -231,21 +254,23 @@ class CudaStage:
         bound = self._workload.bound[name]
         kind = EXACT + dtype.itemsize if is_exact(bound) else FLOAT_TYPES.get(dtype.name, 0)
         if self._comparer is None or kind == 0:
-            return compare(self._host_output(name, number), self._workload.reference[name], bound)
+            layout = self._workload.layouts.get(name)
+            return compare(self._host_output(name, number), self._workload.reference[name], bound, layout, name)
         scalar = 0.0 if isinstance(bound, np.ndarray) and bound.ndim else float(bound)
         wrong, first, worst = self._run_comparer(self._sets[number][name], self._expected[name], scalar, size, kind)
-        if not wrong:
-            return Check(worst, 0)
-        index = tuple(int(i) for i in np.unravel_index(first, shape))
+        return Check(worst, wrong, self._wrong_words(name, wrong, first, poison, number) if wrong else "")
+
+    def _wrong_words(self, name: str, wrong: int, first: int, poison: int, number: int) -> str:
+        """A sentence about an output's first wrong element, and whether the kernel left it alone."""
+        given = self._workload
+        shape, dtype = given.outputs[name]
+        index = np.unravel_index(first, shape)
         got = np.empty(1, dtype)
         self._download(self._sets[number][name] + first * dtype.itemsize, got)
-        unwritten = " (never written)" if got.tobytes() == bytes([poison]) * dtype.itemsize else ""
-        return Check(
-            worst,
-            wrong,
-            f"{wrong} of {size} elements are wrong; the first at {list(index)}: {got[0]}{unwritten} instead of "
-            f"{self._workload.reference[name][index]}",
-        )
+        held = given.before[name][index].tobytes() if name in given.before else bytes([poison]) * dtype.itemsize
+        unwritten = " (never written)" if got.tobytes() == held else ""
+        values = f"{got[0]}{unwritten} instead of {given.reference[name][index]}"
+        return wrong_words(name, shape, given.layouts.get(name), wrong, first, values)
 
     def _run_comparer(
         self, output: int, expected: tuple[int, int], bound: float, size: int, kind: int
@@ -282,6 +307,8 @@ class CudaStage:
         if self._comparer is None or len(self._sets) < 2:
             return ""
         for name, array in self._workload.inputs.items():
+            if name in self._workload.takes_place.values():
+                continue  # an output lies there, which was compared
             expected = (self._sets[1][name], 0)
             if self._run_comparer(self._sets[0][name], expected, 0.0, array.nbytes, EXACT + 1)[0]:
                 return name

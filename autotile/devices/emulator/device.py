@@ -98,11 +98,14 @@ class EmulatedStage:
 
     def __init__(self, device: EmulatorDevice, workload: Workload) -> None:
         self._device, self._workload = device, workload
-        offset = workload.offset_bytes
-        self._inputs = {name: read_only(device_buffer(array, offset)) for name, array in workload.inputs.items()}
+        offset, shared = workload.offset_bytes, workload.takes_place
+        self._inputs = {name: device_buffer(array, offset) for name, array in workload.inputs.items()}
         self._outputs = {
-            name: device_buffer(np.empty(shape, dtype), offset) for name, (shape, dtype) in workload.outputs.items()
+            name: self._inputs[shared[name]] if name in shared else device_buffer(np.empty(shape, dtype), offset)
+            for name, (shape, dtype) in workload.outputs.items()
         }
+        for name in self._inputs.keys() - set(shared.values()):
+            read_only(self._inputs[name])
 
     def __enter__(self) -> EmulatedStage:
         return self
@@ -136,8 +139,11 @@ class EmulatedStage:
         return (time_ms,) * runs
 
     def _run(self, program: Any, launch: Launch, mode: Mode, poison: int, order: Order = "forward") -> Report:
-        for array in self._outputs.values():
-            array.view(np.uint8).fill(poison)
+        for name, array in self._outputs.items():
+            if name in self._workload.before:
+                array[...] = self._workload.before[name]
+            else:
+                array.view(np.uint8).fill(poison)
         arrays = {**self._inputs, **self._outputs}
         arguments = [arrays[a] if isinstance(a, str) else np.int32(a) for a in self._workload.arguments]
         return run(program, launch, arguments, self._device.info, mode, order)
@@ -147,9 +153,9 @@ class EmulatedStage:
             if found.kind == "timeout":  # says nothing of the kernel: this CPU may be slow, or busy
                 raise TimedOut(found.message)
             return Check(float("inf"), 0, found.message)
-        worst = Check(0.0, 0)
+        worst, given = Check(0.0, 0), self._workload
         for name, output in self._outputs.items():
-            check = compare(output, self._workload.reference[name], self._workload.bound[name])
+            check = compare(output, given.reference[name], given.bound[name], given.layouts.get(name), name)
             if not check.ok:
                 return check
             worst = max(worst, check, key=lambda c: c.max_error)

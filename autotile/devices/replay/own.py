@@ -114,7 +114,10 @@ class _Found:
                 "outcome": str() as outcome,
                 "configuration": dict() as configuration,
             }:
-                self.problem = Problem(kernel, tuple(sizes.items()), dtype)
+                options = found.get("options") or {}
+                if not isinstance(options, dict):
+                    raise UsageError("a record in it has options that are no object")
+                self.problem = Problem(kernel, tuple(sizes.items()), dtype, tuple(options.items()))
                 self.device, self.outcome, self.configuration = device, outcome, configuration
                 self.identity, self._found = found["identity"], found
             case _:

@@ -35,7 +35,12 @@ def winners(records: Iterable[Record]) -> list[Record]:
     for record in records:
         groups.setdefault(record.problem, []).append(record)
     found = [best for group in groups.values() if (best := best_of(group)) is not None]
-    return sorted(found, key=lambda record: (record.problem.kernel, record.problem.sizes, record.problem.dtype))
+    return sorted(found, key=_order)
+
+
+def _order(record: Record) -> tuple[object, ...]:
+    problem = record.problem
+    return problem.kernel, problem.sizes, problem.options, problem.dtype
 
 
 def one_line(text: str) -> str:

@@ -1,4 +1,6 @@
-"""One row a record, for spreadsheets and data frames. Sizes are columns `size_…`, parameters `param_…`."""
+"""One row a record, for spreadsheets and data frames. Sizes are columns `size_…`, what else a problem says `option_…`
+(empty where it is as usual), parameters `param_…`.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from autotile.store import estimated
 from autotile.store.serial import to_object
 from autotile.types import Record
 
-_NESTED = ("sizes", "configuration", "identity", "measurement", "launch", "extra")
+_NESTED = ("sizes", "options", "configuration", "identity", "measurement", "launch", "extra")
 
 
 def table(records: Sequence[Record]) -> str:
     """The rows under one header line; a cell is empty where a record has no such value."""
     rows = [_row(record) for record in records]
-    sizes, parameters = _columns(rows, "size_"), _columns(rows, "param_")
+    sizes, parameters = [*_columns(rows, "size_"), *_columns(rows, "option_")], _columns(rows, "param_")
     others = [column for column in _row_columns(rows) if column not in {*sizes, *parameters}]
     at = others.index("kernel") + 1 if "kernel" in others else 0
     out = io.StringIO()
@@ -49,6 +51,7 @@ def _row(record: Record) -> dict[str, Any]:
     }
     row |= {name: value for name, value in found.items() if name not in row and name not in _NESTED}
     row |= {f"size_{name}": size for name, size in found["sizes"].items()}
+    row |= {f"option_{name}": value for name, value in record.problem.options}
     row |= {f"param_{name}": value for name, value in found["configuration"].items()}
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
 

@@ -26,8 +26,8 @@ SUFFIX = ".T4.json"
 _FAILED = {"compile": "CompilationFailedConfig"}
 """What other tuners' files have in place of a time, by the word for the failure; RuntimeFailedConfig for the others."""
 
-_COMMON = ("schema_version", "kernel", "sizes", "dtype")
-"""Keys of a record's object that are the same throughout a file."""
+_COMMON = ("schema_version", "kernel", "sizes", "options", "dtype")
+"""Keys of a record's object that are the same throughout a file; most problems have no options."""
 
 
 def as_trial(record: Record) -> Record:
@@ -69,7 +69,7 @@ def document(records: Sequence[Record]) -> str:
     metadata = {
         "timeunit": "milliseconds",
         T4_KEY: {
-            **{key: first[key] for key in _COMMON},
+            **{key: first[key] for key in _COMMON if key in first},
             "identities": _identities(trials, identities),
             "records": [_own_part(trial, identities.index(trial.identity)) for trial in trials],
         },

@@ -1,0 +1,74 @@
+"""What a kernel declares, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from autotile.types import IN_PLACE, OFFSET
+
+if TYPE_CHECKING:
+    from autotile.kernels import Kernel
+
+
+def definition_lines(kernel: Kernel) -> Iterator[str]:
+    from autotile.space.rules import DEVICE_RULES
+
+    yield f"{kernel.name}: {kernel.doc}"
+    yield f"  problem     {', '.join(kernel.dimensions)}; dtypes {', '.join(kernel.dtypes)}"
+    if kernel.opaque:
+        yield "              what is tuned for one dtype serves all of its size"
+    yield "  what a problem may say beside, and what it is where left out"
+    for name, usual, doc in _options(kernel):
+        yield f"    {name:<16} {usual}\n    {'':<16} {doc}"
+    if kernel.classes:
+        yield "  classes of problems (the first that holds), each wanting a kernel of its own"
+    for c in kernel.classes:
+        yield f"    {c.name:<16} {c.expression}"
+    yield "  parameters (* marks the default)"
+    for p in kernel.parameters:
+        yield f"    {p.name:<16} {' '.join(_shown(value) + ('*' if value == p.default else '') for value in p.values)}"
+        yield f"    {'':<16} {p.doc}"
+    yield "  derived values"
+    for d in kernel.derived:
+        yield f"    {d.name:<16} {d.expression}\n    {'':<16} {d.doc}"
+    yield "  traits of a problem"
+    for t in kernel.traits:
+        yield f"    {t.name:<16} {t.expression}\n    {'':<16} {t.doc}"
+    yield "  rules"
+    for rule in (*DEVICE_RULES, *kernel.rules):
+        yield f"    {rule.expression}\n      {rule.message}"
+    yield "  presets"
+    for name, values in kernel.presets.items():
+        yield f"    {name:<16} {' '.join(f'{key}={_shown(value)}' for key, value in values.items())}"
+
+
+def kernel_document(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "kernel": kernel.name,
+        "doc": kernel.doc,
+        "dimensions": list(kernel.dimensions),
+        "options": [{"name": name, "default": usual, "doc": doc} for name, usual, doc in _options(kernel)],
+        "dtypes": list(kernel.dtypes),
+        "opaque": kernel.opaque,
+        "classes": [{"name": c.name, "expression": c.expression} for c in kernel.classes],
+        "parameters": [
+            {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in kernel.parameters
+        ],
+        "rules": [{"expression": rule.expression, "message": rule.message} for rule in kernel.rules],
+        "presets": {name: dict(values) for name, values in kernel.presets.items()},
+    }
+
+
+def _options(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
+    """What a problem may leave out: its name, what it is then, and a line that says what it does."""
+    for size in kernel.optional:
+        yield size.name, size.default, size.doc
+    yield OFFSET, "0", "elements by which every array begins behind an aligned address"
+    if kernel.in_place:
+        source, target = kernel.in_place
+        yield IN_PLACE, "false", f"whether `{target}` takes the place of `{source}`"
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

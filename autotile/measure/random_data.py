@@ -1,0 +1,64 @@
+"""Random values of every element type; large arrays are filled by all cores."""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from autotile.dtypes import ElementType
+
+Array = np.ndarray[Any, Any]
+
+MOST_AT_ONCE = 4 << 20
+"""Elements of an array that one generator fills; beyond, they come in chunks."""
+
+CHUNK = 1 << 20
+"""Elements that have a generator of their own, so that the values do not depend on the number of threads."""
+
+
+def random_array(element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+    """Normal values for floats (both parts of complex ones), all values equally likely for integers."""
+    if math.prod(shape) > MOST_AT_ONCE:
+        return _in_chunks(element, shape, generator)
+    if element.is_complex:
+        parts = generator.standard_normal((*shape, 2)).astype(element.numpy.type(0).real.dtype)
+        return np.ascontiguousarray(parts).view(element.numpy)[..., 0]
+    if element.is_float:
+        wide = np.float64 if element.name == "float64" else np.float32
+        return generator.standard_normal(shape, dtype=wide).astype(element.numpy, copy=False)
+    limits = np.iinfo(element.numpy)
+    return generator.integers(limits.min, limits.max, shape, dtype=element.numpy, endpoint=True)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_chunks(element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+    """numpy lets go of its lock while it draws and while it copies, so threads are enough."""
+    array = np.empty(shape, element.numpy)
+    flat = array.reshape(-1)
+    chunks = [flat[begin : begin + CHUNK] for begin in range(0, flat.size, CHUNK)]
+    seeds = np.random.SeedSequence(generator.integers(0, 2**32, 4, dtype=np.uint32).tolist()).spawn(len(chunks))
+    with ThreadPoolExecutor(min(cores(), len(chunks))) as pool:
+        for _ in pool.map(_fill, [element] * len(chunks), chunks, seeds):
+            pass
+    return array
+
+
+def _fill(element: ElementType, chunk: Array, seed: np.random.SeedSequence) -> None:
+    generator = np.random.Generator(np.random.SFC64(seed))
+    if not element.is_float:  # all values are equally likely where all bits are
+        words = generator.integers(0, 2**64 - 1, -(-chunk.nbytes // 8), dtype=np.uint64, endpoint=True)
+        chunk.view(np.uint8)[...] = words.view(np.uint8)[: chunk.nbytes]
+        return
+    parts = chunk.view(chunk.real.dtype) if element.is_complex else chunk
+    if parts.dtype in (np.float32, np.float64):
+        generator.standard_normal(dtype=parts.dtype, out=parts)
+    else:
+        parts[...] = generator.standard_normal(parts.shape, dtype=np.float32)

@@ -1,0 +1,128 @@
+"""The tables of transpose.json, transpose_seeds.json and transpose_story.json, in Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from markdown_rows import row_of
+from transpose_cases import shape_text
+
+NONE = "–"
+
+
+def transpose(report: dict[str, Any]) -> list[str]:
+    """A row a case: bandwidth, shares of the copies, what was asked, and how many times as fast as the peers."""
+    lines = row_of(
+        ["transpose", "GB/s", "of PyTorch's copy", "of the best copy", "asked", *("times " + name for name in PEERS)],
+        head=True,
+    )
+    for case in report["cases"]:
+        if "error" in case:
+            lines += row_of([case_name(case), "failed", *[NONE] * (3 + len(PEERS))])
+            continue
+        times = (case["times_as_fast_as"].get(key) for key in PEERS.values())
+        lines += row_of(
+            [
+                case_name(case) + ("" if case["exact"] else ", WRONG"),
+                f"{case['gbs']['autotile']:.0f}",
+                share(case.get("of_copy")),
+                share(case.get("of_best_copy")),
+                asked(case),
+                *(NONE if value is None else f"{value:.1f}" for value in times),
+            ]
+        )
+    figured = [case for case in report["cases"] if case.get("asked")]
+    met = sum(bool(case.get("met")) for case in figured)
+    if figured:
+        lines += ["", f"{met} of {len(figured)} are what was asked, or more; a copy of our own is not always slower."]
+    return lines
+
+
+PEERS = {"PyTorch's": "torch", "CuPy's": "cupy", "geam": "geam"}
+
+
+def transpose_seeds(report: dict[str, Any]) -> list[str]:
+    """A row a case: how long its searches took and how far their winners are apart, timed in turns."""
+    lines = row_of(
+        ["transpose, cold searches", "seeds", "s", "trials", "ended", "winners, ms", "apart", "the best, of a copy"],
+        head=True,
+    )
+    for case in report["cases"]:
+        if "error" in case or not case.get("seeds"):
+            continue
+        found = case["seeds"]
+        reasons = Counter(entry["stopped_by"] for entry in found)
+        times = [entry["time_ms"] for entry in found]
+        lines += row_of(
+            [
+                case_name(case),
+                str(len(found)),
+                span([entry["seconds"] for entry in found]),
+                span([entry["trials"] for entry in found]),
+                ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common()),
+                f"{min(times):.4f} to {max(times):.4f}",
+                f"{max(times) / min(times) - 1:.1%}",
+                share(case.get("of_copy")),
+            ]
+        )
+    return lines
+
+
+def transpose_story(report: dict[str, Any]) -> list[str]:
+    """A row a step: bandwidths, and what Nsight Compute counted on the last of the shapes that it was asked of."""
+    shapes = [shape_text(shape) for shape in report["shapes"]]
+    counted = next((s for s in reversed(shapes) if any(counters(step, s) for step in report["steps"])), shapes[-1])
+    columns = [f"float32, counters at {counted}"]
+    for shape in shapes:
+        columns += [f"GB/s, {shape}", "of a copy"]
+    lines = row_of([*columns, *(title for title, _, _ in COUNTERS)], head=True)
+    for step in report["steps"]:
+        cells = [f"`{step['name']}`"]
+        for shape in shapes:
+            timed = step["by_shape"].get(shape)
+            cells += [f"{timed['gbs']:.0f}", share(timed["of_copy"])] if timed else [NONE, NONE]
+        found = counters(step, counted)
+        cells += [NONE if found.get(key) is None else format(found[key], form) for _, key, form in COUNTERS]
+        lines += row_of(cells)
+    said = [f"`{step['name']}`: {step['note']}." for step in report["steps"] if step["note"]]
+    return [*lines, "", " ".join(said)] if said else lines
+
+
+COUNTERS = (
+    ("sectors a load", "sectors_a_load_request", ".1f"),
+    ("a store", "sectors_a_store_request", ".1f"),
+    ("wavefronts a shared load", "wavefronts_a_shared_load", ".1f"),
+    ("a shared store", "wavefronts_a_shared_store", ".1f"),
+    ("bank conflicts", "bank_conflicts", ",.0f"),
+    ("occupancy %", "occupancy_percent", ".0f"),
+    ("L2 %", "l2_percent", ".0f"),
+    ("DRAM %", "dram_percent", ".0f"),
+)
+"""Title, key of a step's counters, and how the number is written."""
+
+
+def counters(step: dict[str, Any], shape: str) -> dict[str, float | None]:
+    found: dict[str, float | None] = step["by_shape"].get(shape, {}).get("counters") or {}
+    return found
+
+
+def case_name(case: dict[str, Any]) -> str:
+    batch = f"{case['shape'][0]} of " if len(case["shape"]) == 3 else ""
+    sides = "×".join(str(side) for side in case["shape"][-2:])
+    return f"{batch}{sides} {case['dtype']}{' in place' if case.get('in_place') else ''}"
+
+
+def share(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3f}"
+
+
+def asked(case: dict[str, Any]) -> str:
+    words = {"of_copy": "", "of_own_copy": " of our own copy"}
+    texts = [f"{least:.2f}{words.get(name, f' {name}')}" for name, least in case.get("asked", {}).items()]
+    return (", ".join(texts) + ("" if case["met"] else ": not met")) if texts else NONE
+
+
+def span(values: list[float]) -> str:
+    low, high = (f"{value:.0f}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,272 @@
+"""What a stage on a GPU does to memory, in gaps and in place, on a driver whose memory is this process's own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotile.devices.base import Check, Workload
+from autotile.devices.cuda.program import Pointer
+from autotile.devices.cuda.stage import GUARD_BYTES, INPUT_SETS, CudaStage
+from autotile.devices.gpus import find_gpu
+from autotile.kernels import Kernel, load_kernel
+from autotile.measure.placed import logical
+from autotile.measure.workload import make_workload
+from autotile.types import Launch
+
+Array = np.ndarray[Any, Any]
+KERNELS = Path(__file__).resolve().parents[1] / "data" / "kernels"
+COPY, SQUARE = (load_kernel(name, KERNELS) for name in ("padded_copy", "square"))
+LAUNCH = Launch((1, 1, 1), (1, 1, 1))
+GAPS = {"rows": 5, "cols": 7, "batch": 2, "in_pitch": 10, "out_pitch": 9, "in_step": 6, "out_step": 8}
+Body = Callable[[Array, Array], None]
+
+
+class Block(int):
+    """An address; what lies there is held by the driver until it is freed."""
+
+    driver: Driver
+
+    def free(self) -> None:
+        del self.driver.held[self]
+
+
+class Driver:
+    """Queues nothing: each call is done at once, so that what is not in order shows."""
+
+    def __init__(self, free_bytes: int = 1 << 30) -> None:
+        self.held: dict[int, Any] = {}
+        self.free_bytes = free_bytes
+        self.said: list[str] = []
+
+    def mem_get_info(self) -> tuple[int, int]:
+        return self.free_bytes, self.free_bytes
+
+    def mem_alloc(self, nbytes: int) -> Block:
+        memory = ctypes.create_string_buffer(nbytes)
+        block = Block(ctypes.addressof(memory))
+        block.driver, self.held[block] = self, memory
+        return block
+
+    def memset_d8_async(self, at: int, value: int, nbytes: int, stream: Any) -> None:
+        assert nbytes > 0
+        self.said.append("flush" if nbytes >= 64 << 20 else "set")
+        if self.said[-1] == "set":
+            ctypes.memset(at, value, nbytes)
+
+    def memcpy_dtod(self, to: int, source: int, nbytes: int) -> None:
+        ctypes.memmove(to, source, nbytes)
+
+    def memcpy_dtod_async(self, to: int, source: int, nbytes: int, stream: Any) -> None:
+        self.said.append("copy")
+        ctypes.memmove(to, source, nbytes)
+
+    def memcpy_htod(self, to: int, array: Array) -> None:
+        ctypes.memmove(to, array.ctypes.data, array.nbytes)
+
+    def memcpy_dtoh(self, array: Array, source: int) -> None:
+        ctypes.memmove(array.ctypes.data, source, array.nbytes)
+
+    def Stream(self) -> Any:  # noqa: N802
+        return self
+
+    def Event(self) -> Any:  # noqa: N802
+        return self
+
+    def record(self, stream: Any) -> None:
+        self.said.append("event")
+
+    def synchronize(self) -> None: ...
+
+    def time_since(self, other: Any) -> float:
+        return 1.0
+
+
+class Device:
+    info = find_gpu("h200")
+
+    def __init__(self, guard_bytes: int = GUARD_BYTES) -> None:
+        self.guard_bytes = guard_bytes
+
+    def active(self) -> Any:
+        return contextlib.nullcontext()
+
+
+def view(address: int, nbytes: int) -> Array:
+    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+
+
+class Comparer:
+    """compare.cu for words."""
+
+    def launch_raw(self, grid: Any, block: Any, layout: str, values: Any, stream: Any) -> None:
+        output, reference, _, _, size, kind, outcome = values
+        words = [view(at, size * (kind - 16)).reshape(size, -1) for at in (output, reference)]
+        wrong = np.flatnonzero((words[0] != words[1]).any(axis=1))
+        if wrong.size:
+            found = np.array([wrong.size, wrong[0], np.array(np.inf).view(np.uint64)], np.uint64)
+            ctypes.memmove(outcome, found.ctypes.data, 24)
+
+
+class Program:
+    """A kernel in numpy: gets input and output by index, as they lie in memory."""
+
+    def __init__(self, workload: Workload, kernel: Kernel, problem: Any, body: Body) -> None:
+        self._workload, self._body = workload, body
+        self._shapes = {a.name: kernel.layout_of(a, problem) for a in kernel.arrays}
+        self.addresses: list[tuple[int, int]] = []
+
+    def launch(self, launch: Launch, arguments: list[Any], stream: Any) -> None:
+        stream.said.append("launch")
+        at = {n: p.address for n, p in zip(self._workload.arguments, arguments, strict=True) if isinstance(p, Pointer)}
+        self.addresses.append((at["in"], at["out"]))
+        dtype = self._workload.outputs["out"][1]
+        arrays = [
+            logical(view(at[name], self._shapes[name].extent * dtype.itemsize).view(dtype), self._shapes[name])
+            for name in ("in", "out")
+        ]
+        self._body(*arrays)
+
+
+class Lab:
+    def __init__(
+        self,
+        kernel: Kernel,
+        sizes: dict[str, int],
+        dtype: str = "float32",
+        guard: int = GUARD_BYTES,
+        compared: bool = True,
+    ) -> None:
+        self.kernel, self.problem = kernel, kernel.problem(sizes, dtype)
+        self.workload, self.driver = make_workload(kernel, self.problem), Driver()
+        device: Any = Device(guard)
+        comparer: Any = Comparer() if compared else None
+        self.stage = CudaStage(device, self.driver, self.workload, comparer)
+
+    def program(self, body: Body) -> Any:
+        return Program(self.workload, self.kernel, self.problem, body)
+
+
+def copy(given: Array, out: Array) -> None:
+    out[...] = given
+
+
+def turn(given: Array, out: Array) -> None:
+    out[...] = given.T.copy()
+
+
+def beyond_each_row(given: Array, out: Array) -> None:
+    copy(given, out)
+    np.lib.stride_tricks.as_strided(out, (2, 5, 8), out.strides)[0, 1, 7] += 1
+
+
+def into_the_guard(given: Array, out: Array) -> None:
+    copy(given, out)
+    np.lib.stride_tricks.as_strided(out, (2, 5, 8), out.strides)[1, 4, 7] = 1
+
+
+def all_but_one(given: Array, out: Array) -> None:
+    for batch, row, col in np.ndindex(out.shape):
+        if (batch, row, col) != (1, 2, 3):
+            out[batch, row, col] = given[batch, row, col]
+
+
+FAULTS: list[tuple[Body, str]] = [
+    (beyond_each_row, r"between the rows of its output 'out'.* 16 elements behind"),
+    (into_the_guard, r"wrote 4 bytes after the end of its output 'out'"),
+    (all_but_one, r"first at \[1, 2, 3\]"),
+]
+
+
+@pytest.mark.parametrize("guard", [GUARD_BYTES, 0])
+@pytest.mark.parametrize("compared", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex128"])
+def test_a_right_kernel_passes_on_rows_with_gaps(dtype: str, compared: bool, guard: int) -> None:
+    lab = Lab(COPY, {**GAPS, "offset": 3}, dtype, guard, compared)
+    with lab.stage as stage:
+        program = lab.program(copy)
+        assert stage.check(program, LAUNCH) == Check(0.0, 0, launch_ms=1.0)
+        assert stage.times_ms(program, LAUNCH, 7) == (1.0,) * 7
+        assert stage.check_timed() == Check(0.0, 0)
+    assert not lab.driver.held
+
+
+@pytest.mark.parametrize("compared", [True, False])
+@pytest.mark.parametrize(("body", "says"), FAULTS)
+def test_a_wrong_kernel_is_told_where(body: Body, says: str, compared: bool) -> None:
+    lab = Lab(COPY, GAPS, compared=compared)
+    with lab.stage as stage:
+        found = stage.check(lab.program(body), LAUNCH)
+        assert not found.ok
+        assert re.search(says, found.detail), found.detail
+        assert ("never written" in found.detail) == (compared and body is all_but_one)
+        assert stage.check(lab.program(copy), LAUNCH).ok
+
+
+def test_in_place_both_arguments_have_one_address_and_each_launch_finds_the_input() -> None:
+    lab = Lab(SQUARE, {"rows": 9, "cols": 9, "in_pitch": 11, "out_pitch": 11, "in_place": 1})
+    with lab.stage as stage:
+        program = lab.program(turn)
+        assert stage.check(program, LAUNCH).ok
+        assert stage.times_ms(program, LAUNCH, 8) == (1.0,) * 8
+        assert stage.check_timed() == Check(0.0, 0)
+        assert all(given == out for given, out in program.addresses)
+        assert len(set(program.addresses)) == INPUT_SETS
+        said = " ".join(lab.driver.said)
+    assert said.count("copy flush event launch event") == 8, "the copy is outside of the timed span, before the flush"
+    assert not lab.driver.held
+
+
+def test_in_place_a_kernel_that_leaves_all_as_it_was_fails() -> None:
+    lab = Lab(SQUARE, {"rows": 9, "cols": 9, "in_place": 1})
+    with lab.stage as stage:
+        found = stage.check(lab.program(lambda given, out: None), LAUNCH)
+        assert found.wrong == 72
+        assert "(never written)" in found.detail
+        assert stage.check(lab.program(turn), LAUNCH).ok
+
+
+def test_in_place_what_is_wrong_when_timed_is_seen() -> None:
+    lab = Lab(SQUARE, {"rows": 9, "cols": 9, "in_place": 1})
+    launches: list[int] = []
+
+    def tires(given: Array, out: Array) -> None:
+        launches.append(1)
+        if len(launches) < 9:
+            turn(given, out)
+
+    with lab.stage as stage:
+        program = lab.program(tires)
+        assert stage.check(program, LAUNCH).ok
+        stage.times_ms(program, LAUNCH, 8)
+        assert not stage.check_timed().ok
+        assert stage.check(lab.program(turn), LAUNCH).ok
+
+
+def test_an_input_beside_one_in_place_may_not_change() -> None:
+    lab = Lab(SQUARE, {"rows": 9, "cols": 9})
+
+    def spoils(given: Array, out: Array) -> None:
+        turn(given, out)
+        given[0, 0] += 1
+
+    with lab.stage as stage:
+        assert "wrote to its input 'in'" in stage.check(lab.program(spoils), LAUNCH).detail
+
+
+def test_in_place_takes_one_array_a_set_and_two_beside() -> None:
+    """Where the memory is short: the reference, what lies there before, and as many sets as fit."""
+    lab = Lab(SQUARE, {"rows": 512, "cols": 512, "in_place": 1})
+    flush, array = 2 * Device.info.l2_bytes, 512 * 512 * 4 + 2 * GUARD_BYTES
+    for sets in (1, 2, 3):
+        driver = Driver((flush + (2 + sets) * (array + 512)) * 16 // 15 + 64)
+        device: Any = Device()
+        with CudaStage(device, driver, lab.workload, None) as stage:
+            assert stage.input_sets == sets
