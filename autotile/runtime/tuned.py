@@ -203,7 +203,7 @@ class TunedKernel:
         key = (tuple(sizes.items()), alignment)
         if key not in self._plans:
             problem = self._kernel.problem({**sizes, IN_PLACE: True} if self._target else sizes, self._problem.dtype)
-            broken = violations(self._kernel, problem, self._device.info, self.config)
+            broken = violations(self._kernel, problem, self._device.info, self.config, alignment=alignment)
             if broken:
                 raise ConfigurationError(
                     f"the loaded configuration does not serve {problem.label}: {'; '.join(broken)}"
@@ -242,7 +242,8 @@ class TunedKernel:
                 return built
         with Builder(self._device.target, jobs=1) as builder:
             tuned_with = self.record.identity.compiler if self.record is not None else builder.compiler
-            if tuned_with != builder.compiler and compiler_at_hand(self._device.target) is None:  # else `load` said it
+            unsaid = not self._choice.shipped and compiler_at_hand(self._device.target) is None  # else `load` said it
+            if tuned_with != builder.compiler and unsaid:
                 warn_once(
                     f"{self._kernel.name} {self._problem.label} was tuned with the compiler {tuned_with}, whose binary "
                     f"is not in the cache; it is built with {builder.compiler}",

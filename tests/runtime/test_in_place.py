@@ -122,6 +122,21 @@ def test_only_a_kernel_that_can_is_loaded_so() -> None:
         autotile.load("flip", rows=8, cols=9, in_place=True, device="emulator", templates=KERNELS)
 
 
+@pytest.mark.parametrize("cols", [6, 9])
+def test_the_emulator_gets_one_array_for_both(cols: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    flip = load_kernel("flip", KERNELS)
+    plan = Plan(None, None, flip.sizes_of(flip.problem({"rows": 6, "cols": 6})))  # type: ignore[arg-type]
+    monkeypatch.setattr(autotile.TunedKernel, "_plan", lambda *_: plan)
+    device: Any = SimpleNamespace(
+        info=SimpleNamespace(kind="emulator"), call=lambda program, launch, arguments, stream: given.extend(arguments)
+    )
+    problem = flip.problem({"rows": 8, "cols": 8, "in_place": True})
+    autotile.TunedKernel(flip, problem, Choice(flip.configuration(), DEFAULT, None), device)(numbers(6, cols)[:, :6])
+    assert given[0] is given[1]
+    assert given[0].flags.writeable
+
+
 # ---- beside other arrays -------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -134,6 +135,14 @@ def test_an_input_that_repeats_itself_is_copied_and_such_an_out_refused(flip: An
         flip()(numbers(5, 4), out=windows)
 
 
+def test_the_memory_of_a_view_ends_with_its_last_element() -> None:
+    """The emulator takes an access beyond it for a fault."""
+    memory = numbers(3, 6, 20)
+    for a, extent in ((memory[:, 1:4, 3:8], 2 * 120 + 2 * 20 + 5), (memory[0, ::2, :5], 2 * 40 + 5), (memory, 360)):
+        flat = view_of(a, "a").flat()
+        assert (flat.size, flat.ctypes.data, flat.flags.c_contiguous) == (extent, a.ctypes.data, True)
+
+
 # ---- batches -------------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +241,9 @@ KERNEL = Kernel(
                Output("out", ("batch", "rows", "cols"), pitch="pitch")),
     parameters=(Parameter("width", (32,), 32, ""),),
     launch=LaunchPlan(("1",), ("width",)),
-    reference=lambda inputs, problem: {"out": inputs["start"] + inputs["in"].sum(3, np.float64)},
+    reference=lambda inputs, problem: {
+        "out": inputs["start"].reshape(problem.asked.get("batch", 1), 2, 3) + inputs["in"].sum(3, np.float64)
+    },
     error_bound=lambda inputs, problem: {"out": 1e-3},
     flops="0",
     bytes="0",
@@ -257,8 +268,8 @@ class FlatGpu:
         self.memory[(address - 256) // 4 :][: array.size] = array.ravel()
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_values_where_nothing_is_launched_keep_out_of_the_gaps(tmp_path: Path, batched: bool) -> None:
+@pytest.mark.parametrize("lead", [(), (1,), (2,)])
+def test_values_where_nothing_is_launched_keep_out_of_the_gaps(tmp_path: Path, lead: tuple[int, ...]) -> None:
     folder = tmp_path / "sums"
     folder.mkdir()
     (folder / "kernel.py").write_text(SUMS)
@@ -268,19 +279,18 @@ def test_values_where_nothing_is_launched_keep_out_of_the_gaps(tmp_path: Path, b
     before = gpu.memory.copy()
     choice = tuned.Choice(sums.configuration(), "default", None)
     call = autotile.TunedKernel(sums, sums.problem(dict.fromkeys(sums.dimensions, 8)), choice, gpu)
-    lead = (1,) if batched else ()
 
     def seen(address: int, *shape: int, strides: Any = None) -> View:
         shape = lead + shape
-        strides = strides and (99,) * len(lead) + strides
+        strides = strides and (2 * strides[0],) * len(lead) + strides
         return View(None, "torch", "cuda", 0, address, shape, "float32", strides is None, lambda s: None, lambda: 0,
                     strides=strides)  # fmt: skip
 
-    sizes = {"rows": 2, "cols": 3, "deep": 0, "batch": 1}
+    sizes = {"rows": 2, "cols": 3, "deep": 0, "batch": math.prod(lead)}
     start, out = seen(256, 2, 3, strides=(5, 1)), seen(256 + 4 * 20, 2, 3, strides=(7, 1))
     call._fill_empty([start, seen(0, 2, 3, 0)], [out], sizes)
     right = before.copy()
-    for row in range(2):
+    for row in range(2 * sizes["batch"]):
         right[20 + 7 * row :][:3] = before[5 * row :][:3]
     assert np.array_equal(gpu.memory, right)
 
