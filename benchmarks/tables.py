@@ -272,6 +272,14 @@ def transpose_story(report: dict[str, Any]) -> list[str]:
     return [f"**Transpose, step by step, {place(report)}**", "", *transpose_tables.transpose_story(report)]
 
 
+def tma_trial(report: dict[str, Any]) -> list[str]:
+    return [
+        f"**Transpose through the Tensor Memory Accelerator, {place(report)}**",
+        "",
+        *transpose_tables.tma_trial(report),
+    ]
+
+
 def enumeration(report: dict[str, Any]) -> list[str]:
     peer = f"Kernel Tuner {report['machine']['kernel_tuner'] or ''}".strip()
     lines = [f"**Enumerating a space, {of_cpu(report)}**", ""]
@@ -339,6 +347,7 @@ BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "transpose": transpose,
     "transpose_seeds": transpose_seeds,
     "transpose_story": transpose_story,
+    "tma_trial": tma_trial,
     "compiler_bests": compiler_bests,
     "seeds": seeds,
     "features": features,

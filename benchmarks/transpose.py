@@ -78,10 +78,10 @@ def main() -> None:
             entries.append(about(case) | guarded(bench, case, given, home))
             print(case.label, said(entries[-1]), flush=True)
             path = save(name, device.info, document, given.output)
+            if given.search and (bests := Store(home).bests("transpose", device.info.name)):
+                export(bests, "json", path.parent / "tuned.json", load_kernel)
     print("\n".join(transpose(document) + (["", *transpose_seeds(document)] if given.seeds else [])))
     print("wrote", path)
-    if given.search and (bests := Store(home).bests("transpose", device.info.name)):
-        print("wrote", *export(bests, "json", path.parent / "tuned.json", load_kernel))
     if not all(entry.get("exact") for entry in entries):
         raise SystemExit(1)
 

@@ -1,4 +1,4 @@
-"""The tables of transpose.json, transpose_seeds.json and transpose_story.json, in Markdown."""
+"""The tables of transpose.json, transpose_seeds.json, transpose_story.json and tma_trial.json, in Markdown."""
 
 from __future__ import annotations
 
@@ -100,6 +100,31 @@ COUNTERS = (
     ("DRAM %", "dram_percent", ".0f"),
 )
 """Title, key of a step's counters, and how the number is written."""
+
+
+def tma_trial(report: dict[str, Any]) -> list[str]:
+    """A row a case: shares of PyTorch's copy, each kind's fastest variant, and the fastest of all beside autotile."""
+    kinds = report["kinds"]
+    lines = row_of(["transpose", "copy, GB/s", "own copy", "autotile", *kinds, "fastest", "of autotile"], head=True)
+    for case in report["cases"]:
+        times, shares, best = case["times_ms"], case["of_copy"], case["best"]
+        cells = [case_name(case), f"{case['bytes'] / times['copy'] / 1e6:.0f}"]
+        cells += [share(shares.get(name)) for name in ("own_copy", "autotile")]
+        cells += [share(best[kind]["of_copy"] if kind in best else None) for kind in kinds]
+        fastest = min(best.values(), key=lambda entry: float(entry["time_ms"]), default=None)
+        if fastest is None:
+            lines += row_of([*cells, NONE, NONE])
+            continue
+        beside = times["autotile"] / fastest["time_ms"] if "autotile" in times else None
+        lines += row_of([*cells, fastest["name"], share(beside)])
+    found = [entry for case in report["cases"] for entry in case["variants"]]
+    wrong = sum(entry["outcome"] != "right" for entry in found)
+    said = "; ".join(f"{kind}: {words}" for kind, words in kinds.items())
+    lines += [
+        "",
+        f"Shares of PyTorch's copy. {said}. {wrong} of {len(found)} were wrong or failed, and are not ranked.",
+    ]
+    return [*lines, *(f"Faulted, and left out with its kind: {fault}." for fault in report["faults"])]
 
 
 def counters(step: dict[str, Any], shape: str) -> dict[str, float | None]:

@@ -260,7 +260,7 @@ KERNEL = Kernel(
         ),
         Trait(
             "shifted",
-            "staging == 'turned' and load_bytes == 16 and not (problem.alignment % 16 == 0 "
+            "staging == 'turned' and load_bytes == 16 and not problem.in_place and not (problem.alignment % 16 == 0 "
             "and problem.in_pitch % load_vector == 0 and problem.cols % load_vector == 0)",
             "rows of `in` begin between words of 16 bytes, and are read by whole words all the same",
         ),
