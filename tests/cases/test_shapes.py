@@ -62,5 +62,6 @@ def test_a_fault_of_barriers_is_named_by_its_lines_and_never_saved(
 
 def test_a_padded_tile_is_among_what_is_searched() -> None:
     """The question of [32][32] and [32][33]; what each costs is counted in the test of the classics."""
-    assert {0, 1} <= set(load_kernel("transpose").parameter("pad").values)
-    assert load_kernel("transpose").parameter("pad").default == 1
+    layout = load_kernel("transpose").parameter("layout")
+    assert {"plain", "padded"} <= set(layout.values)
+    assert layout.default == "padded"

@@ -2,35 +2,42 @@
 
 using element = unsigned int;  // moved, never looked into
 
-constexpr int THREADS = 1024;
-constexpr int TILE_ROWS = 32;  // a block moves TILE_ROWS x TILE_COLS elements of `in`
-constexpr int TILE_COLS = 32;
+constexpr unsigned THREADS = 1024;
+constexpr unsigned TILE_ROWS = 32;  // a block moves TILE_ROWS x TILE_COLS elements of `in`
+constexpr unsigned TILE_COLS = 32;
 
 // Each element goes from `in` to `out` in one step. Loads run along rows of `in`: stores are strided.
 template <bool EDGE>
-__device__ __forceinline__ void move(element* __restrict__ out, const element* __restrict__ in, int rows, int cols,
-                                     int rows_left, int cols_left) {
+__device__ __forceinline__ void move(element* __restrict__ out, const element* __restrict__ in, unsigned out_pitch,
+                                     unsigned in_pitch, unsigned rows_left, unsigned cols_left) {
 #pragma unroll
-    for (int step = 0; step < TILE_ROWS * TILE_COLS / THREADS; step++) {
-        const int i = step * THREADS + threadIdx.x;
-        const int r = i / TILE_COLS, c = i % TILE_COLS;
+    for (unsigned step = 0; step < TILE_ROWS * TILE_COLS / THREADS; step++) {
+        const unsigned i = step * THREADS + threadIdx.x;
+        const unsigned r = i / TILE_COLS, c = i % TILE_COLS;
         if (EDGE && (r >= rows_left || c >= cols_left)) continue;
-        out[size_t(c) * rows + r] = in[size_t(r) * cols + c];
+        out[size_t(c) * out_pitch + r] = in[size_t(r) * in_pitch + c];
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-transpose(const element* __restrict__ in, element* __restrict__ out, int rows, int cols) {
-    // Which tile is this block's? Blocks start in the order of their number, so this decides what is in flight together.
-    const int block = blockIdx.x;
-    const int across = (cols - 1) / TILE_COLS + 1;  // tiles in a row of tiles
-    const int row0 = block / across * TILE_ROWS;
-    const int col0 = block % across * TILE_COLS;
-    const int rows_left = rows - row0, cols_left = cols - col0;
-    const bool full = rows_left >= TILE_ROWS && cols_left >= TILE_COLS;  // the same for every thread of the block
-    in += size_t(row0) * cols + col0;
-    out += size_t(col0) * rows + row0;
+transpose(const element* __restrict__ in, element* __restrict__ out, unsigned rows, unsigned cols, unsigned batch,
+          unsigned in_pitch, unsigned out_pitch, unsigned in_step, unsigned out_step) {
+    constexpr unsigned BATCH_Y = 32768;  // matrices along y of the grid, which holds 65535 at most; the rest go along z
+    const unsigned matrix = blockIdx.z * BATCH_Y + blockIdx.y;
+    if (matrix >= batch) return;
+    in += size_t(matrix) * in_step * in_pitch;
+    out += size_t(matrix) * out_step * out_pitch;
 
-    if (full) move<false>(out, in, rows, cols, rows_left, cols_left);
-    else move<true>(out, in, rows, cols, rows_left, cols_left);
+    // Which tile is this block's? Blocks start in the order of their number: this decides what is in flight together.
+    const unsigned block = blockIdx.x;
+    const unsigned across = (cols - 1) / TILE_COLS + 1;  // tiles in a row of tiles
+    const unsigned row0 = block / across * TILE_ROWS;
+    const unsigned col0 = block % across * TILE_COLS;
+    const unsigned rows_left = rows - row0, cols_left = cols - col0;
+    const bool full = rows_left >= TILE_ROWS && cols_left >= TILE_COLS;  // the same for every thread of the block
+    in += size_t(row0) * in_pitch + col0;
+    out += size_t(col0) * out_pitch + row0;
+
+    if (full) move<false>(out, in, out_pitch, in_pitch, rows_left, cols_left);
+    else move<true>(out, in, out_pitch, in_pitch, rows_left, cols_left);
 }

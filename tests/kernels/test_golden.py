@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from autotile.types import Value
 GOLDEN = Path(__file__).parents[1] / "golden"
 UPDATE = os.environ.get("AUTOTILE_UPDATE_GOLDEN") == "1"  # read now: inside a test the variable is gone
 COMMAND = "AUTOTILE_UPDATE_GOLDEN=1 pytest tests/kernels/test_golden.py"
-SIZE = 4096
+SIZE, ODD = 4096, 4095
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Point:
     name: str
     values: Mapping[str, Value]
     dtype: str | None = None
-    size: int = SIZE
+    sizes: Mapping[str, int] = field(default_factory=dict)  # those that are not SIZE, and options
 
     @property
     def path(self) -> Path:
@@ -46,7 +46,16 @@ RING: Mapping[str, Value] = {
     "staging": "dynamic", "stages": 4, "vector": 4, "block_m": 128, "block_n": 128, "thread_m": 8, "thread_n": 8,
     "pad_a": 0,
 }  # fmt: skip
-SWIZZLED: Mapping[str, Value] = {"vector": 4, "swizzle": True, "pad": 0}
+TURNED: Mapping[str, Value] = {
+    "staging": "turned", "tile_rows": 64, "tile_cols": 64, "load_vector": 4, "turn_rows": 4,
+}  # fmt: skip
+BYTES: Mapping[str, Value] = {
+    **TURNED, "tile_rows": 128, "tile_cols": 128, "block_threads": 128, "load_vector": 16, "turn_rows": 8,
+}  # fmt: skip
+PAIRS: Mapping[str, Value] = {**TURNED, "tile_rows": 128, "tile_cols": 128, "load_vector": 8}
+FLAT: Mapping[str, Value] = {"layout": "plain", "tile_rows": 128, "tile_cols": 128, "load_vector": 4}
+FLAT_IN: Mapping[str, Value] = {**FLAT, "staging": "flat_in", "turn_rows": 2}
+FLAT_OUT: Mapping[str, Value] = {**FLAT, "staging": "flat_out"}
 
 
 def points() -> list[Point]:
@@ -57,17 +66,24 @@ def points() -> list[Point]:
     return [
         *found,
         Point("matmul", "ring", RING),
-        Point("matmul", "ring-unaligned", RING, size=SIZE - 1),
+        Point("matmul", "ring-unaligned", RING, sizes={"m": ODD, "n": ODD, "k": ODD}),
         Point("matmul", "float16", {"vector": 4}, "float16"),
-        Point("transpose", "swizzled", SWIZZLED),
-        Point("transpose", "dynamic", {"tile_rows": 128, "tile_cols": 128, "thread_rows": 16}),
+        Point("transpose", "swizzled", {**TURNED, "layout": "swizzled"}),
+        Point("transpose", "dynamic", {"tile_rows": 128, "tile_cols": 128}),
+        Point("transpose", "turned", TURNED),
+        Point("transpose", "turned-int8", BYTES, "int8"),
+        Point("transpose", "turned-float16", PAIRS, "float16"),
+        Point("transpose", "turned-odd", PAIRS, "float16", {"rows": ODD, "cols": ODD}),
+        Point("transpose", "turned-in-place", TURNED, sizes={"in_place": 1}),
+        Point("transpose", "flat_in", FLAT_IN, sizes={"cols": 33}),
+        Point("transpose", "flat_out", FLAT_OUT, sizes={"rows": 33}),
     ]
 
 
 @pytest.mark.parametrize("point", points(), ids=lambda point: point.path.stem)
 def test_the_text_is_the_golden_one(point: Point) -> None:
     kernel = load_kernel(point.kernel)
-    problem = kernel.problem(dict.fromkeys(kernel.dimensions, point.size), point.dtype)
+    problem = kernel.problem({**dict.fromkeys(kernel.dimensions, SIZE), **point.sizes}, point.dtype)
     configuration = kernel.configuration(point.values)
     assert violations(kernel, problem, find_gpu("h200"), configuration) == ()
     text = render(kernel, problem, configuration).text
@@ -84,7 +100,16 @@ def test_no_golden_file_is_left_over() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == {point.path.name for point in points()}
 
 
-def test_the_ring_is_above_48_kib() -> None:
-    kernel = load_kernel("matmul")
-    problem = kernel.problem({"m": SIZE, "n": SIZE, "k": SIZE})
-    assert kernel.launch_of(problem, kernel.configuration(RING)).shared_bytes > 48 * 1024
+@pytest.mark.parametrize(("kernel", "name"), [("matmul", "ring"), ("transpose", "dynamic")])
+def test_it_is_above_48_kib(kernel: str, name: str) -> None:
+    (point,) = (point for point in points() if (point.kernel, point.name) == (kernel, name))
+    loaded = load_kernel(kernel)
+    problem = loaded.problem(dict.fromkeys(loaded.dimensions, SIZE))
+    assert loaded.launch_of(problem, loaded.configuration(point.values)).shared_bytes > 48 * 1024
+
+
+def test_the_odd_point_is_shifted_and_realigned() -> None:
+    (point,) = (point for point in points() if point.name == "turned-odd")
+    kernel = load_kernel("transpose")
+    traits = kernel.traits_of(kernel.problem(point.sizes, point.dtype), kernel.configuration(point.values))
+    assert (traits["shifted"], traits["realigned"]) == (True, True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import feasible, problems_of
 
 from autotile.build import Builder
 from autotile.devices.base import Workload
@@ -19,13 +20,13 @@ from autotile.dtypes import element_type
 from autotile.kernels import Kernel, kernel_folders, load_kernel
 from autotile.measure import make_variant, make_workload
 from autotile.space import Space, build_space
-from autotile.types import Configuration
+from autotile.types import Configuration, Problem
 
-SAMPLE = 60  # configurations of the kernel's first dtype, beside the default and the presets
-OTHERS = 8  # of each other dtype, beside the default
+SAMPLE = 48  # configurations of the kernel's first dtype, beside the default and the presets
+OTHERS = 4  # of each other dtype, beside the default
 PARTS = 8  # tests a sample is dealt to, so that several workers share it
+FEWEST = 6  # problems for each drawn configuration, where there are more in all
 SEED = 2
-MATMUL_SIZES = ((1, 1, 1), (31, 1, 64), (33, 65, 17), (100, 100, 100), (128, 128, 130))
 
 DEVICE = EmulatorDevice()
 
@@ -37,22 +38,14 @@ def kernel_named(name: str) -> Kernel:
 
 @lru_cache
 def space_of(name: str, dtype: str) -> Space:
-    """Rules do not depend on the sizes here: any problem has the same space."""
+    """The space of a plain problem: it holds all that other problems have."""
     kernel = kernel_named(name)
     return build_space(kernel, kernel.problem(dict.fromkeys(kernel.dimensions, 128), dtype), DEVICE.info)
 
 
 @lru_cache
-def workload_of(name: str, dtype: str, sizes: tuple[int, ...]) -> Workload:
-    kernel = kernel_named(name)
-    return make_workload(kernel, kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)), dtype), SEED)
-
-
-def sizes_of(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
-    """The odd sizes, and those where a single side is odd: vectors must be given up for any one of them."""
-    odd = MATMUL_SIZES if kernel.name == "matmul" else kernel.check_sizes
-    sides = range(len(kernel.dimensions))
-    return (*odd, *(tuple(65 if side == other else 64 for other in sides) for side in sides))
+def workload_of(name: str, problem: Problem) -> Workload:
+    return make_workload(kernel_named(name), problem, SEED)
 
 
 def even(space: Space, count: int) -> list[int]:
@@ -63,28 +56,36 @@ def even(space: Space, count: int) -> list[int]:
 
 @lru_cache
 def broad(name: str, dtype: str) -> tuple[int, ...]:
-    """SAMPLE rows: one for each value of each parameter that any row has, then even ones."""
+    """SAMPLE rows: for each value of each parameter that any row has and none so far, one with it; then even ones."""
     space, random = space_of(name, dtype), np.random.default_rng(SEED)
-    rows = [
-        int(random.choice(having))
-        for p, domain in enumerate(space.domains)
-        for code in range(len(domain))
-        if (having := np.flatnonzero(space.codes[:, p] == code)).size
-    ]
+    rows: list[int] = []
+    for p, domain in enumerate(space.domains):
+        for code in range(len(domain)):
+            having = np.flatnonzero(space.codes[:, p] == code)
+            if having.size and not (space.codes[rows, p] == code).any():
+                rows.append(int(random.choice(having)))
     distinct = list(dict.fromkeys(rows + even(space, SAMPLE)))
     return tuple(distinct[:SAMPLE])
 
 
-def require_right(builder: Builder, kernel: Kernel, dtype: str, configuration: Configuration) -> None:
-    """Each text of the configuration is built once; it serves all sizes that have its traits."""
-    for sizes in sizes_of(kernel):
-        problem = kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)), dtype)
+def require_right(builder: Builder, kernel: Kernel, problems: list[Problem], configuration: Configuration) -> None:
+    """On those problems for which the configuration is feasible: each of its texts is built once, and serves all that
+    have its traits."""
+    suited = feasible(kernel, problems, DEVICE.info, configuration)
+    assert suited, configuration.label
+    for problem in suited:
         variant = make_variant(kernel, problem, configuration)
         program = DEVICE.load(builder.build(variant.source))
-        with DEVICE.stage(workload_of(kernel.name, dtype, sizes)) as stage:
+        with DEVICE.stage(workload_of(kernel.name, problem)) as stage:
             check = stage.check(program, variant.launch)  # on both orders of threads, and any diagnostic fails it
         assert check.ok, f"{problem.label}, {configuration.label}: {check.detail}"
         assert check.max_error <= 1.0
+
+
+def in_turn(problems: list[Problem], number: int) -> list[Problem]:
+    """FEWEST or more of them, others for the next number."""
+    turns = max(1, len(problems) // FEWEST)
+    return problems[number % turns :: turns]
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +112,7 @@ def test_the_default_and_the_presets_are_right(builder: Builder, name: str, poin
     kernel = kernel_named(name)
     configuration = kernel.configuration(kernel.presets.get(point))
     assert space_of(name, kernel.dtypes[0]).row_of(configuration) is not None, "a named point must be feasible"
-    require_right(builder, kernel, kernel.dtypes[0], configuration)
+    require_right(builder, kernel, problems_of(kernel, kernel.dtypes[0]), configuration)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -119,8 +120,10 @@ def test_the_default_and_the_presets_are_right(builder: Builder, name: str, poin
 def test_a_sample_of_the_space_is_right(builder: Builder, name: str, part: int) -> None:
     kernel = kernel_named(name)
     dtype = kernel.dtypes[0]
-    for row in broad(name, dtype)[part::PARTS]:
-        require_right(builder, kernel, dtype, space_of(name, dtype).configuration(row))
+    problems = problems_of(kernel, dtype)
+    for number in range(part, len(broad(name, dtype)), PARTS):
+        configuration = space_of(name, dtype).configuration(broad(name, dtype)[number])
+        require_right(builder, kernel, in_turn(problems, number), configuration)
 
 
 @pytest.mark.parametrize(("name", "itemsize"), other_dtypes())
@@ -132,8 +135,9 @@ def test_other_dtypes_are_right(builder: Builder, name: str, itemsize: int) -> N
         space = space_of(name, dtype)
         default = kernel.configuration()
         assert space.row_of(default) is not None, f"the default must be feasible for {dtype}"
-        for configuration in (default, *(space.configuration(row) for row in even(space, OTHERS))):
-            require_right(builder, kernel, dtype, configuration)
+        problems = problems_of(kernel, dtype)
+        for number, configuration in enumerate([default, *map(space.configuration, even(space, OTHERS))]):
+            require_right(builder, kernel, in_turn(problems, number), configuration)
 
 
 @pytest.mark.parametrize("name", kernel_folders())
@@ -144,10 +148,11 @@ def test_the_sample_is_wide_enough_to_mean_something(name: str) -> None:
     assert len(set(rows)) == min(SAMPLE, len(space))
     for p, parameter in enumerate(kernel.parameters):
         assert set(space.codes[rows, p]) == set(space.codes[:, p]), f"values of {parameter.name}"
-    problems = [kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)), dtype) for sizes in sizes_of(kernel)]
+    problems = problems_of(kernel, dtype)
     for trait in kernel.traits:
-        for row in rows[:10]:
-            traits = [kernel.traits_of(problem, space.configuration(row)) for problem in problems]
+        for row in rows:
+            suited = feasible(kernel, problems, DEVICE.info, space.configuration(row))
+            traits = [kernel.traits_of(problem, space.configuration(row)) for problem in suited]
             if {seen[trait.name] for seen in traits} == {True, False}:
                 break
         else:

@@ -15,7 +15,7 @@ from autotile.codegen import render
 from autotile.devices.gpus import find_gpu
 from autotile.errors import ToolchainMissing
 from autotile.kernels import Kernel, kernel_folders, load_kernel
-from autotile.space import build_space
+from autotile.space import build_space, violations
 from autotile.types import Configuration, Source, Target
 
 try:
@@ -25,8 +25,32 @@ except ToolchainMissing:
 
 pytestmark = pytest.mark.nvcc
 ARCHS = ("sm_80", "sm_90", "sm_120")
-DRAWN = 3  # configurations beside the default and the presets
+DRAWN = 3  # configurations beside the default and the presets, of a kernel without ways of its own
 ALIGNED, ODD = 4096, 4097  # sizes a side on which vectors can and cannot be used
+TURNED: dict[str, Any] = {"staging": "turned", "tile_rows": 64, "tile_cols": 64, "load_vector": 4, "turn_rows": 4}
+FLAT: dict[str, Any] = {"layout": "plain", "tile_rows": 64, "tile_cols": 64, "turn_rows": 1}
+WAYS: dict[str, dict[str, tuple[dict[str, Any], str, dict[str, int]]]] = {
+    "transpose": {
+        "bytes": ({**TURNED, "load_vector": 16, "turn_rows": 8, "block_threads": 32}, "int8", {}),
+        "shifted": ({**TURNED, "load_vector": 16, "block_threads": 64, "layout": "swizzled"}, "int8",
+                    {"rows": ODD, "cols": ODD}),
+        "pairs": ({**TURNED, "load_vector": 8, "block_threads": 128}, "float16", {"cols": ODD}),
+        "words": ({**TURNED, "block_threads": 160, "block_order": "row_bands"}, "float32", {"rows": ODD}),
+        "elements": ({**TURNED, "load_vector": 2, "block_order": "diagonal"}, "float32", {"cols": ODD, "offset": 1}),
+        "two": ({**TURNED, "load_vector": 2, "turn_rows": 2}, "float64", {"rows": ODD, "cols": ODD}),
+        "one": ({**TURNED, "load_vector": 1, "turn_rows": 1}, "complex128", {"rows": ODD}),
+        "in place": (TURNED, "float32", {"rows": ODD, "cols": ODD, "in_place": 1}),
+        "tile in place": ({"staging": "tile", "layout": "swizzled"}, "int8", {"in_place": 1}),
+        "flat_in": ({**FLAT, "staging": "flat_in", "load_vector": 8, "turn_rows": 2}, "float16", {"cols": 9}),
+        "flat_in, odd": ({**FLAT, "staging": "flat_in", "load_vector": 4, "turn_rows": 2}, "float32",
+                         {"rows": ODD, "cols": 9, "offset": 1}),
+        "flat_out": ({**FLAT, "staging": "flat_out", "load_vector": 4}, "float32", {"rows": 9}),
+        "flat_out, odd": ({**FLAT, "staging": "flat_out", "load_vector": 8}, "int8",
+                          {"rows": 9, "cols": ODD, "offset": 1}),
+    }
+}  # fmt: skip
+"""Of the kernels whose text has more branches than a few drawn variants show: points, types and sizes by name."""
+
 SEED = 8
 
 
@@ -40,7 +64,7 @@ def sources(name: str) -> dict[str, Source]:
     """The named points in the kernel's first dtype and drawn ones in others, alternately for aligned and odd sizes."""
     kernel, random = load_kernel(name), np.random.default_rng(SEED)
     variants = [(point, configuration, kernel.dtypes[0]) for point, configuration in named_points(kernel).items()]
-    for number in range(DRAWN):
+    for number in range(0 if name in WAYS else DRAWN):
         dtype = kernel.dtypes[1 + number % (len(kernel.dtypes) - 1)] if len(kernel.dtypes) > 1 else kernel.dtypes[0]
         problem = kernel.problem(dict.fromkeys(kernel.dimensions, ALIGNED), dtype)
         space = build_space(
@@ -52,6 +76,11 @@ def sources(name: str) -> dict[str, Source]:
         size = ODD if number % 2 else ALIGNED
         problem = kernel.problem(dict.fromkeys(kernel.dimensions, size), dtype)
         found[f"{point}, {dtype}, {configuration.label}"] = render(kernel, problem, configuration)
+    for way, (values, dtype, sizes) in WAYS.get(name, {}).items():
+        problem = kernel.problem({**dict.fromkeys(kernel.dimensions, ALIGNED), **sizes}, dtype)
+        configuration = kernel.configuration(values)
+        assert violations(kernel, problem, find_gpu("rtx5090"), configuration) == ()
+        found[f"{way}, {dtype}, {configuration.label}"] = render(kernel, problem, configuration)
     return found
 
 
@@ -60,8 +89,9 @@ def cases() -> list[Any]:
     found = []
     for name in kernel_folders():
         named = named_points(load_kernel(name))
-        for number, point in enumerate([*named, *(f"drawn{n}" for n in range(DRAWN))]):
-            for arch in ARCHS:
+        others = WAYS.get(name) or [f"drawn{number}" for number in range(DRAWN)]
+        for number, point in enumerate([*named, *others]):
+            for arch in ARCHS if point in named or name not in WAYS else (ARCHS[number % len(ARCHS)],):
                 found.append(pytest.param(name, number, arch, id=f"{name}-{point}-{arch}"))
     return found
 
@@ -82,6 +112,6 @@ def test_it_compiles_without_a_warning(name: str, number: int, arch: str, tmp_pa
 def test_the_sample_is_mixed(name: str) -> None:
     kernel, found = load_kernel(name), sources(name)
     assert len(found) >= min(6, 2 + DRAWN + len(kernel.presets))
-    assert len({label.split(", ")[1] for label in found}) >= min(3, len(kernel.dtypes))
+    assert len({label.split(", ")[-2] for label in found}) >= min(3, len(kernel.dtypes))
     for trait in kernel.traits:
         assert {dict(source.traits)[trait.name] for source in found.values()} == {True, False}

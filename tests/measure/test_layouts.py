@@ -13,6 +13,7 @@ import pytest
 
 from autotile.build import Builder
 from autotile.devices.base import Check, Device, compare
+from autotile.devices.emulator.device import EmulatorDevice
 from autotile.devices.select import open_device
 from autotile.dtypes import element_type
 from autotile.errors import KernelError

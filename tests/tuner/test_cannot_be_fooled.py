@@ -138,10 +138,10 @@ SHIPPED = {
         {"group": 8, "block_m": 32, "block_n": 32, "thread_m": 4, "thread_n": 4, "lanes_m": 4, "block_k": 8},
     ),
     "transpose's last band of tiles": (
-        "transpose/kernel.cu.j2",
-        "min(GROUP, down - band * GROUP)",
-        "min(GROUP, down)",
-        {"block_order": "groups"},
+        "transpose/parts/one_tile.cu.j2",
+        "min(BAND, down - band * BAND)",
+        "min(BAND, down)",
+        {"block_order": "row_bands", "tile_rows": 512, "tile_cols": 16},
     ),
 }
 

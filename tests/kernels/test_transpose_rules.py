@@ -1,0 +1,78 @@
+"""Rules of the transpose without which a kernel would be wrong by construction: each says so, with its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotile.devices.gpus import find_gpu
+from autotile.kernels import load_kernel
+from autotile.space import violations
+
+KERNEL = load_kernel("transpose")
+TURNED: dict[str, Any] = {
+    "staging": "turned", "tile_rows": 64, "tile_cols": 64, "block_threads": 64, "load_vector": 4, "turn_rows": 4,
+}  # fmt: skip
+FLAT: dict[str, Any] = {"layout": "plain", "turn_rows": 1, "load_vector": 4}
+FLAT_IN, FLAT_OUT = {**FLAT, "staging": "flat_in"}, {**FLAT, "staging": "flat_out"}
+SQUARE = {"rows": 100, "cols": 100, "in_place": 1}
+RIGHT: dict[str, tuple[dict[str, Any], dict[str, int], str]] = {
+    "turned": (TURNED, {"rows": 99, "cols": 77}, "float32"),
+    "flat_in": (FLAT_IN, {"rows": 1000, "cols": 9}, "float32"),
+    "flat_out": (FLAT_OUT, {"rows": 9, "cols": 1000}, "float32"),
+    "in place": (TURNED, SQUARE, "float32"),
+    "a tile in place": ({"staging": "tile"}, SQUARE, "float32"),
+}
+IN_PLACE = "in place square tiles change places, through shared memory, in one order: not "
+WRONG: dict[str, tuple[dict[str, Any], dict[str, int], str, str]] = {
+    "lines that are no whole sectors": (
+        {**TURNED, "tile_rows": 16, "load_vector": 16, "turn_rows": 1, "block_threads": 32},
+        {"rows": 99, "cols": 77},
+        "int8",
+        "16 rows are 16 bytes of a row of `out`, not whole sectors of 32",
+    ),
+    "flat_in with gaps": (FLAT_IN, {"rows": 1000, "cols": 9, "in_pitch": 12}, "float32",
+                          "12 elements apart and hold 9"),
+    "flat_out with gaps": (
+        FLAT_OUT, {"rows": 9, "cols": 1000, "out_pitch": 13}, "float32", "13 elements apart and hold 9",
+    ),
+    "flat_in with an order": (
+        {**FLAT_IN, "block_order": "columns"}, {"rows": 1000, "cols": 9}, "float32",
+        "flat_in has one order of blocks: rows, not columns",
+    ),
+    "in place by strided loads": (
+        {"staging": "strided_reads", "layout": "plain"}, SQUARE, "float32",
+        f"{IN_PLACE}strided_reads with 32×32 in rows",
+    ),
+    "in place by strided stores": (
+        {"staging": "strided_writes", "layout": "plain"}, SQUARE, "float32",
+        f"{IN_PLACE}strided_writes with 32×32 in rows",
+    ),
+    "in place by whole rows": (FLAT_IN, SQUARE, "float32", f"{IN_PLACE}flat_in with 32×32 in rows"),
+    "in place by whole columns": (FLAT_OUT, SQUARE, "float32", f"{IN_PLACE}flat_out with 32×32 in rows"),
+    "in place by oblong tiles": (
+        {**TURNED, "tile_cols": 32}, SQUARE, "float32", f"{IN_PLACE}turned with 64×32 in rows",
+    ),
+    "in place in another order": (
+        {**TURNED, "block_order": "diagonal"}, SQUARE, "float32", f"{IN_PLACE}turned with 64×64 in diagonal",
+    ),
+}  # fmt: skip
+
+
+def said(values: dict[str, Any], sizes: dict[str, int], dtype: str) -> list[str]:
+    problem = KERNEL.problem(sizes, dtype)
+    return list(violations(KERNEL, problem, find_gpu("h200"), KERNEL.configuration(values)))
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_what_would_be_wrong_is_refused_with_its_numbers(fault: str) -> None:
+    *asked, says = WRONG[fault]
+    messages = said(*asked)
+    assert len(messages) == 1, "another rule refuses it too: that would hide the loss of this one"
+    assert says in messages[0]
+
+
+@pytest.mark.parametrize("point", RIGHT)
+def test_what_they_start_from_is_feasible(point: str) -> None:
+    assert said(*RIGHT[point]) == []
