@@ -214,19 +214,25 @@ class Kernel:
 
         Those of a winner in place are in place too; sizes that cannot be are passed over.
         """
-        sides = len(ODD_SIDES)
-        named: list[Mapping[str, Any]] = [self._named(sizes) for sizes in self.check_sizes] or [
-            {name: ODD_SIDES[(first + 2 * i) % sides] for i, name in enumerate(self.dimensions)}
-            for first in range(sides)
-        ]
         found = []
-        for sizes in named:
+        for sizes in self.proof_sizes:
             with suppress(UsageError):
                 found.append(self.problem({**sizes, IN_PLACE: True} if problem.in_place else sizes, problem.dtype))
         return found
 
-    def _named(self, sizes: CheckSizes) -> Mapping[str, int]:
-        return sizes if isinstance(sizes, Mapping) else dict(zip(self.dimensions, sizes, strict=True))
+    @property
+    def proof_sizes(self) -> list[Mapping[str, int]]:
+        """`check_sizes` by name, or mixed odd ones."""
+        sides = len(ODD_SIDES)
+        if not self.check_sizes:
+            return [
+                {name: ODD_SIDES[(first + 2 * i) % sides] for i, name in enumerate(self.dimensions)}
+                for first in range(sides)
+            ]
+        return [
+            sizes if isinstance(sizes, Mapping) else dict(zip(self.dimensions, sizes, strict=True))
+            for sizes in self.check_sizes
+        ]
 
     def trace_problem(self, problem: Problem, configuration: Mapping[str, Value]) -> Problem:
         """A problem of one block, or a few, that the emulator traces in place of a large one.

@@ -29,10 +29,12 @@ def validate(kernel: Kernel) -> None:
             raise KernelError(f"{name!r} cannot be the name of a derived value or a trait: it is reserved")
     given: list[object] = [*kernel.check_sizes, *filter(None, [kernel.trace_sizes])]
     for sizes in given:
-        if isinstance(sizes, Mapping):
-            kernel.problem(sizes)
-        elif not isinstance(sizes, (tuple, list)) or len(sizes) != len(kernel.dimensions):
+        if not isinstance(sizes, (Mapping, tuple, list)) or (
+            not isinstance(sizes, Mapping) and len(sizes) != len(kernel.dimensions)
+        ):
             raise KernelError(f"check_sizes and trace_sizes want {len(kernel.dimensions)} sizes, not {sizes!r}")
+    for named in kernel.proof_sizes:
+        kernel.problem(named)
     for what, text, known in _expressions(kernel):
         for name in sorted(Expression(text, what).names - known):
             raise KernelError(f"{what}: unknown name {name!r}{did_you_mean(name, known)} in {text!r}")

@@ -94,7 +94,7 @@ def _odd_proofs(variant: Variant, device: DeviceInfo) -> Iterator[Proof]:
     kernel, configuration = variant.kernel, variant.configuration
     itemsize = element_type(variant.problem.dtype).itemsize
     for problem in kernel.proof_problems(variant.problem):
-        if not serves(variant, problem, device):
+        if not serves(variant, problem, device) or (device.estimated and kernel.bytes_of(problem) > MOST_TRACED_BYTES):
             continue
         aligned = make_variant(kernel, problem, configuration)
         yield Proof(aligned, PROOF_INPUTS)
@@ -107,6 +107,9 @@ def serves(variant: Variant, problem: Problem, device: DeviceInfo, alignment: in
     """Whether the configuration is feasible for another problem too: what spans a row may have no room for a longer."""
     return not violations(variant.kernel, problem, device, variant.configuration, alignment=alignment)
 
+
+MOST_TRACED_BYTES = 1 << 20
+"""Larger proofs are for a GPU: the emulator, which watches every access, would take minutes for them."""
 
 MANY = 9
 """Blocks along a dimension in a proof: more than a group of 8, and than anything that is unrolled by hand."""

@@ -315,6 +315,8 @@ KERNEL = Kernel(
         {"rows": 100, "cols": 60, "in_pitch": 77, "out_pitch": 135},
         {"rows": 64, "cols": 96, "batch": 3, "in_pitch": 128, "out_pitch": 160, "in_step": 70, "out_step": 100},
         {"rows": 97, "cols": 97, "batch": 2, "in_pitch": 101, "out_pitch": 101, "in_step": 99, "out_step": 99},
+        (17000, 40),  # bands of tiles are at most 16 KiB wide: whole ones, and a last one that is cut
+        (40, 17000),
         {"rows": 65, "cols": 65, "in_pitch": 70, "out_pitch": 70},
         {"rows": 160, "cols": 160, "in_pitch": 192, "out_pitch": 192},
     ),
