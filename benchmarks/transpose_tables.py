@@ -13,14 +13,13 @@ NONE = "–"
 
 def transpose(report: dict[str, Any]) -> list[str]:
     """A row a case: bandwidth, shares of the copies, what was asked, and how many times as fast as the peers."""
-    lines = row_of(
-        ["transpose", "GB/s", "of PyTorch's copy", "of the best copy", "asked", *("times " + name for name in PEERS)],
-        head=True,
-    )
+    titles = ["transpose", "GB/s", "of PyTorch's copy", "of the best copy", "aim", *("times " + n for n in PEERS)]
+    lines = row_of([*titles, "searched, s", "trials"], head=True)
     for case in report["cases"]:
         if "error" in case:
-            lines += row_of([case_name(case), "failed", *[NONE] * (3 + len(PEERS))])
+            lines += row_of([case_name(case), "failed", *[NONE] * (5 + len(PEERS))])
             continue
+        search = case.get("search")
         times = (case["times_as_fast_as"].get(key) for key in PEERS.values())
         lines += row_of(
             [
@@ -30,12 +29,13 @@ def transpose(report: dict[str, Any]) -> list[str]:
                 share(case.get("of_best_copy")),
                 asked(case),
                 *(NONE if value is None else f"{value:.1f}" for value in times),
+                *([f"{search['seconds']:.1f}", str(search["trials"])] if search else [NONE, NONE]),
             ]
         )
     figured = [case for case in report["cases"] if case.get("asked")]
     met = sum(bool(case.get("met")) for case in figured)
     if figured:
-        lines += ["", f"{met} of {len(figured)} are what was asked, or more; a copy of our own is not always slower."]
+        lines += ["", f"{met} of {len(figured)} reach their aim, a share of PyTorch's copy unless it says otherwise."]
     return lines
 
 
@@ -145,7 +145,7 @@ def share(value: float | None) -> str:
 def asked(case: dict[str, Any]) -> str:
     words = {"of_copy": "", "of_own_copy": " of our own copy"}
     texts = [f"{least:.2f}{words.get(name, f' {name}')}" for name, least in case.get("asked", {}).items()]
-    return (", ".join(texts) + ("" if case["met"] else ": not met")) if texts else NONE
+    return (", ".join(texts) + ("" if case["met"] else ": missed")) if texts else NONE
 
 
 def span(values: list[float]) -> str:
