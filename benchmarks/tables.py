@@ -121,9 +121,10 @@ def searches(job: dict[str, Any]) -> list[str]:
 def classics(job: dict[str, Any]) -> list[str]:
     rows = ["| classic | kernel | time | rate |", "|---|---|---|---|"]
     for entry in job["classics"]:
+        sizes = "×".join(str(size) for name, size in entry["problem"].items() if name != "dtype")
         for name, point in entry["points"].items():
             time_ms = point["measurement"]["time_ms"]
-            rows.append(f"| `{name}` | {entry['kernel']} | {time_ms:.3f} ms | {rate(entry, time_ms)} |")
+            rows.append(f"| `{name}` | {entry['kernel']} {sizes} | {time_ms:.3f} ms | {rate(entry, time_ms)} |")
     return rows
 
 
@@ -261,7 +262,8 @@ def compiler_bests(report: dict[str, Any]) -> list[str]:
 
 
 def transpose(report: dict[str, Any]) -> list[str]:
-    return [f"**Transpose beside a copy, {place(report)}**", "", *transpose_tables.transpose(report)]
+    aim = "Aims were set before anything was measured: the share of PyTorch's copy to reach, unless a row says otherwise."
+    return [f"**Transpose beside a copy, {place(report)}**", "", aim, "", *transpose_tables.transpose(report)]
 
 
 def transpose_again(report: dict[str, Any]) -> list[str]:

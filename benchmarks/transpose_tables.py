@@ -35,7 +35,7 @@ def transpose(report: dict[str, Any]) -> list[str]:
     figured = [case for case in report["cases"] if case.get("asked")]
     met = sum(bool(case.get("met")) for case in figured)
     if figured:
-        lines += ["", f"{met} of {len(figured)} reach their aim, a share of PyTorch's copy unless it says otherwise."]
+        lines += ["", f"{met} of {len(figured)} reach their aim."]
     return lines
 
 
@@ -85,8 +85,14 @@ def transpose_story(report: dict[str, Any]) -> list[str]:
         found = counters(step, counted)
         cells += [NONE if found.get(key) is None else format(found[key], form) for _, key, form in COUNTERS]
         lines += row_of(cells)
-    said = [f"`{step['name']}`: {step['note']}." for step in report["steps"] if step["note"]]
-    return [*lines, "", " ".join(said)] if said else lines
+    said = [f"- `{step['name']}`: {step['note']}{settings(step, counted)}" for step in report["steps"] if step["note"]]
+    return [*lines, "", *said] if said else lines
+
+
+def settings(step: dict[str, Any], shape: str) -> str:
+    """What `autotile render transpose` takes to print the step's kernel."""
+    values = step["by_shape"].get(shape, {}).get("configuration")
+    return "" if not values else f": `{' '.join(f'--set {name}={value}' for name, value in values.items())}`"
 
 
 COUNTERS = (

@@ -248,6 +248,7 @@ class _Process:
         """Whether a request has no answer yet."""
         self.spoilt: str | None = None
         """What ended the device's context over there."""
+        self._letting_go = threading.Lock()
         here, there = map(_above_standard, Pipe())
         start = START.format(path=_import_path(), descriptor=there.fileno(), scratch=str(scratch))
         with there:
@@ -308,7 +309,8 @@ class _Process:
     def kill(self) -> None:
         """Ends the process, and lets go of it."""
         self.interrupt()
-        self._connection.close()
+        with self._letting_go:  # from another thread too: closed twice at once, it would close what is not ours
+            self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)  # a device may take its time to let go of a kernel that was running
 

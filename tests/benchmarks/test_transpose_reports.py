@@ -170,7 +170,7 @@ def transpose_report() -> dict[str, Any]:
 def story_report() -> dict[str, Any]:
     counters = {"sectors_a_load_request": 32.0, "sectors_a_store_request": 4.0, "wavefronts_a_shared_load": None,
                 "bank_conflicts": 12345.0}  # fmt: skip
-    on = {"gbs": 1220.4, "of_copy": 0.3}
+    on = {"gbs": 1220.4, "of_copy": 0.3, "configuration": {"layout": "plain", "pad": 0}}
     return {
         **GPU,
         "dtype": "float32",
@@ -214,7 +214,7 @@ def test_the_tables_lines() -> None:
     assert story[0].startswith("| float32, counters at 4096x4096 | GB/s, 4096x4096 | of a copy | GB/s, 8192x8192 |")
     assert story[2] == "| `strided_reads` | 1220 | 0.300 | 1220 | 0.300 | 32.0 | 4.0 | – | – | 12,345 | – | – | – |"
     assert story[3] == "| `winner` | – | – | 4055 | 0.990 | – | – | – | – | – | – | – | – |"
-    assert story[-1] == "`strided_reads`: no tile."
+    assert story[-1] == "- `strided_reads`: no tile: `--set layout=plain --set pad=0`"
 
 
 def test_the_story_stands_in_its_page(

@@ -7,7 +7,6 @@ constexpr unsigned TILE_ROWS = 128;  // a block moves TILE_ROWS x TILE_COLS elem
 constexpr unsigned TILE_COLS = 128;
 
 constexpr unsigned PITCH = TILE_COLS + 1;  // the pad spreads a column of the tile over the banks of shared memory
-constexpr unsigned TILE_ELEMENTS = TILE_ROWS * PITCH;
 
 // Where element (r, c) of `in` lies in the tile.
 __device__ __forceinline__ unsigned place(unsigned r, unsigned c) {

@@ -20,7 +20,7 @@ from autotile.measure import LocalBench, Trial, make_variant, remote
 from autotile.measure.limits import Limits
 from autotile.measure.remote import RemoteBench
 
-SOON_S = 2.0
+SOON_S = 30.0
 LIMITS = Limits(30.0, 30.0)
 
 
@@ -67,7 +67,7 @@ class Asking:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
