@@ -262,7 +262,9 @@ def compiler_bests(report: dict[str, Any]) -> list[str]:
 
 
 def transpose(report: dict[str, Any]) -> list[str]:
-    aim = "Aims were set before anything was measured: the share of PyTorch's copy to reach, unless a row says otherwise."
+    aim = (
+        "Aims were set before anything was measured: the share of PyTorch's copy to reach, unless a row says otherwise."
+    )
     return [f"**Transpose beside a copy, {place(report)}**", "", aim, "", *transpose_tables.transpose(report)]
 
 

@@ -174,7 +174,7 @@ def render(
         _, name, value = parse_set(text)
         values[name] = value
     configuration = found.configuration(values)
-    sizes = {**dict.fromkeys(found.dimensions, 4096), **(parse_problem(problem) if problem else {})}
+    sizes = {**dict.fromkeys(found.dimensions, 4096), **({} if problem is None else parse_problem(problem))}
     stated = sizes.pop("dtype", None)
     asked = found.problem(sizes, stated if dtype is None else dtype)
     for message in violations(found, asked, find_gpu("h200"), configuration):

@@ -110,6 +110,11 @@ class OptionalSize:
     default: str
     doc: str
 
+    def __post_init__(self) -> None:
+        _require_texts(self, "name", "default", "doc")
+        if not self.name.isidentifier() or keyword.iskeyword(self.name):
+            raise KernelError(f"optional size {self.name!r}: the name must be an identifier and no keyword of Python")
+
 
 @dataclass(frozen=True)
 class Input:
@@ -146,6 +151,9 @@ class ShapeClass:
     name: str
     expression: str
 
+    def __post_init__(self) -> None:
+        _require_texts(self, "name", "expression")
+
 
 @dataclass(frozen=True)
 class Size:
@@ -170,6 +178,12 @@ class LaunchPlan:
         for what, sides in (("grid", self.grid), ("block", self.block)):
             if not isinstance(sides, (tuple, list)) or not 1 <= len(sides) <= 3:
                 raise KernelError(f"the launch's {what} must be a tuple of one to three expressions, not {sides!r}")
+
+
+def _require_texts(declared: OptionalSize | ShapeClass, *fields: str) -> None:
+    for field in fields:
+        if not isinstance(getattr(declared, field), str):
+            raise KernelError(f"{declared!r}: {field} must be a text, not {getattr(declared, field)!r}")
 
 
 def check_value(parameter: Parameter, value: Any) -> Value:

@@ -110,6 +110,11 @@ class Kernel:
                 raise KernelError(
                     f"kernel {self.name}: {what} must be a tuple, such as (…,), not {getattr(self, what)!r}"
                 )
+        for what, kind in (("optional", OptionalSize), ("classes", ShapeClass)):
+            if not all(isinstance(entry, kind) for entry in getattr(self, what)):
+                raise KernelError(f"kernel {self.name}: {what} holds {kind.__name__}(…), not {getattr(self, what)!r}")
+        if not isinstance(self.opaque, bool):
+            raise KernelError(f"kernel {self.name}: opaque must be True or False, not {self.opaque!r}")
         for what in ("dimensions", "dtypes", "parameters"):
             if not getattr(self, what):
                 raise KernelError(f"kernel {self.name}: {what} is empty")

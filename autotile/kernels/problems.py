@@ -89,8 +89,12 @@ def _default_of(kernel: Kernel, size: OptionalSize, known: Mapping[str, int]) ->
 
 def _check_in_place(kernel: Kernel, problem: Problem) -> None:
     source, target = (next(a for a in kernel.arrays if a.name == name) for name in kernel.in_place)
-    if kernel.layout_of(source, problem) != kernel.layout_of(target, problem):
-        raise UsageError(
-            f"{kernel.name} in place: {target.name} must have the shape, pitch and step of {source.name}, but those of "
-            f"{problem.label} differ"
-        )
+    if kernel.layout_of(source, problem) == kernel.layout_of(target, problem):
+        return
+    sizes = sizes_of(kernel, problem)
+    pairs = [*zip(source.shape, target.shape, strict=True), (source.pitch, target.pitch), (source.step, target.step)]
+    differ = [f"{b} must be {a}, {sizes[a]}, not {sizes[b]}" for a, b in pairs if a and b and sizes[a] != sizes[b]]
+    raise UsageError(
+        f"{kernel.name} in place: {target.name} must lie as {source.name} does: "
+        f"{'; '.join(differ) or 'without gaps, as only one of the two may have them'}"
+    )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import KernelError
-from autotile.kernels.declarations import OF_CUDA, RESERVED, Size
+from autotile.kernels.declarations import OF_CUDA, RESERVED, Input, Output, Size
 from autotile.kernels.definition import Kernel
 from autotile.kernels.expressions import Expression
 from autotile.suggest import did_you_mean
@@ -33,11 +33,12 @@ def validate(kernel: Kernel) -> None:
             not isinstance(sizes, Mapping) and len(sizes) != len(kernel.dimensions)
         ):
             raise KernelError(f"check_sizes and trace_sizes want {len(kernel.dimensions)} sizes, not {sizes!r}")
-    for named in kernel.proof_sizes:
-        kernel.problem(named)
     for what, text, known in _expressions(kernel):
         for name in sorted(Expression(text, what).names - known):
             raise KernelError(f"{what}: unknown name {name!r}{did_you_mean(name, known)} in {text!r}")
+    for named in kernel.proof_sizes:
+        kernel.problem(named)
+    _check_defaults(kernel)
     _try_out(kernel)
 
 
@@ -74,8 +75,45 @@ def _check_arguments(kernel: Kernel) -> None:
     for name in kernel.sizes:
         if name in RESERVED or name in (OFFSET, IN_PLACE, "alignment", "dtype") or kernel.sizes.count(name) > 1:
             raise KernelError(f"{name!r} cannot be the name of a size: it is reserved, or declared twice")
+    for array in kernel.arrays:
+        _check_gaps(kernel, array)
     if kernel.in_place:
         _check_in_place(kernel)
+    classes = [shape_class.name for shape_class in kernel.classes]
+    if repeated := {name for name in classes if classes.count(name) > 1}:
+        raise KernelError(f"classes {', '.join(sorted(repeated))}: declared twice")
+
+
+def _check_gaps(kernel: Kernel, array: Input | Output) -> None:
+    """Pitch and step are optional sizes of their own, of arrays that have rows and matrices."""
+    optional = [size.name for size in kernel.optional]
+    for what, name, axes in (("pitch", array.pitch, 2), ("step", array.step, 3)):
+        if name and name not in optional:
+            raise KernelError(f"array {array.name!r}: its {what} {name!r} must be an optional size")
+        if name and len(array.shape) < axes:
+            raise KernelError(f"array {array.name!r}: a {what} needs {axes} dimensions, not {len(array.shape)}")
+    if array.step and array.step in ("", array.pitch):
+        raise KernelError(f"array {array.name!r}: its pitch and its step must be two sizes")
+    if array.step and not array.pitch:
+        raise KernelError(f"array {array.name!r}: a step counts rows, so there must be a pitch too")
+
+
+def _check_defaults(kernel: Kernel) -> None:
+    """Defaults are the least allowed: rows that overlapped would be read as the matrix that they are not."""
+    sides = {name: 101 + 37 * i for i, name in enumerate(kernel.dimensions)}
+    for sizes in (sides, dict(zip(sides, reversed(sides.values()), strict=True)), dict.fromkeys(sides, 1)):
+        found = kernel.sizes_of(kernel.problem(sizes))
+        for size in kernel.optional:
+            if found[size.name] < 1:
+                raise KernelError(f"optional size {size.name!r}: its default is {found[size.name]} for {sizes}")
+        for array in kernel.arrays:
+            for what, name, axis in (("pitch", array.pitch, -1), ("step", array.step, -2)):
+                if name and found[name] < found[array.shape[axis]]:
+                    raise KernelError(
+                        f"array {array.name!r}: the default of its {what} {name!r} is {found[name]} for {sizes}, less "
+                        f"than {array.shape[axis]}, so rows or matrices would overlap; it must be "
+                        f"'problem.{array.shape[axis]}' at least"
+                    )
 
 
 def _check_in_place(kernel: Kernel) -> None:

@@ -164,9 +164,10 @@ class ArgumentChecker:
     def _wrong_rank(self, argument: Input, view: View) -> str:
         spare = argument.shape[: self._spare[argument.name]]
         left_out = f"; {', '.join(spare)} may be left out" if spare else ""
+        rank = len(argument.shape)
         return (
-            f"{argument.name} must have {len(argument.shape)} dimensions ({' × '.join(argument.shape)}{left_out}), "
-            f"not shape {view.shape}"
+            f"{argument.name} must have {rank} dimension{'s' if rank > 1 else ''} "
+            f"({' × '.join(argument.shape)}{left_out}), not shape {view.shape}"
         )
 
     def _require_in_place(self, views: Sequence[View], shapes: Sequence[tuple[int, ...]]) -> None:

@@ -16,7 +16,7 @@ from autotile.runtime.notes import warn_once
 from autotile.runtime.requests import dtype_name, require, require_device, require_store, require_templates
 from autotile.runtime.tuned import TunedKernel
 from autotile.store import RecordStore, ShippedStore, Store
-from autotile.types import Identity
+from autotile.types import Identity, Problem
 
 
 def load(
@@ -54,7 +54,11 @@ def load(
     opened = opened_device(device)
     template = template_digest(found)
     saved, shipped = (Store(), ShippedStore()) if store is None else (store, None)
-    choice = choose(found, problem, opened.info, template, saved, shipped)
+
+    def chosen(asked: Problem) -> Choice:
+        return choose(found, asked, opened.info, template, saved, shipped)
+
+    choice = chosen(problem)
     if choice.match != EXACT:
         message = f"{found.name} {problem.label} on {opened.info.name}: {_explain(choice)}"
         if strict:
@@ -62,7 +66,7 @@ def load(
         warn_once(message, stacklevel=3)
     if choice.record is not None and not choice.shipped:  # what ships was tuned elsewhere, as everybody expects
         _say_what_changed(f"{found.name} {problem.label}", choice.record.identity, opened)
-    return TunedKernel(found, problem, choice, opened, strict)
+    return TunedKernel(found, problem, choice, opened, strict, chosen)
 
 
 def _say_what_changed(what: str, tuned: Identity, device: Device) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from autotile.codegen import render
 from autotile.devices.base import Device
 from autotile.devices.cuda import Pointer
 from autotile.devices.cuda.device import foreign_stream
-from autotile.errors import ArgumentTypeError, ArgumentValueError, CompileError, ConfigurationError
+from autotile.errors import ArgumentTypeError, ArgumentValueError, CompileError, ConfigurationError, NotTuned
 from autotile.kernels import Kernel, Size
 from autotile.kernels.definition import FRESH_ALIGNMENT
 from autotile.measure.variant import make_variant
@@ -65,8 +65,17 @@ class TunedKernel:
     A tuned kernel belongs to its process: a copy is the same object, pickling raises TypeError.
     """
 
-    def __init__(self, kernel: Kernel, problem: Problem, choice: Choice, device: Device, strict: bool = False) -> None:
-        self._strict = strict
+    def __init__(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        choice: Choice,
+        device: Device,
+        strict: bool = False,
+        choose: Callable[[Problem], Choice] | None = None,
+    ) -> None:
+        """`choose` says what serves a call's problem that the loaded configuration does not fit."""
+        self._strict, self._choose = strict, choose
         self._kernel, self._problem, self._choice, self._device = kernel, problem, choice, device
         self._checker = ArgumentChecker(kernel, problem.dtype, device, problem.in_place)
         self._arrays = tuple(argument.name for argument in kernel.arrays)
@@ -203,12 +212,7 @@ class TunedKernel:
         key = (tuple(sizes.items()), alignment)
         if key not in self._plans:
             problem = self._kernel.problem({**sizes, IN_PLACE: True} if self._target else sizes, self._problem.dtype)
-            broken = violations(self._kernel, problem, self._device.info, self.config, alignment=alignment)
-            if broken:
-                raise ConfigurationError(
-                    f"the loaded configuration does not serve {problem.label}: {'; '.join(broken)}"
-                )
-            variant = make_variant(self._kernel, problem, self.config, alignment)
+            variant = make_variant(self._kernel, problem, self._fitting(problem, alignment), alignment)
             try:
                 binary = self._binary(variant.source)
             except CompileError as error:
@@ -216,6 +220,26 @@ class TunedKernel:
                 return self._plan(sizes, alignment)
             self._plans[key] = Plan(self._device.load(binary), variant.launch, self._kernel.sizes_of(problem))
         return self._plans[key]
+
+    def _fitting(self, problem: Problem, alignment: int) -> Configuration:
+        """The loaded configuration, or what would have been loaded for this problem where that one does not fit it.
+
+        Raises ConfigurationError where nothing fits, or the caller wants the exact kernel or none.
+        """
+        broken = violations(self._kernel, problem, self._device.info, self.config, alignment=alignment)
+        if not broken:
+            return self.config
+        why = f"the loaded configuration does not serve {problem.label}: {'; '.join(broken)}"
+        if self._strict or self._choose is None:
+            raise ConfigurationError(why)
+        try:
+            other = self._choose(problem)
+        except NotTuned as error:
+            raise ConfigurationError(f"{why}; {error}") from error
+        if violations(self._kernel, problem, self._device.info, other.configuration, alignment=alignment):
+            raise ConfigurationError(why)
+        warn_once(f"{self._kernel.name}: {why}; {other.configuration.label} serves this call", stacklevel=_CALLER)
+        return other.configuration
 
     def _fall_back(self, error: CompileError) -> None:
         """To the default, from a saved configuration that this machine's compiler does not take (any more).

@@ -88,6 +88,8 @@ def parse_problem(text: str) -> dict[str, Any]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not value:
             raise UsageError(f"--problem wants NAME=VALUE, NAME=VALUE, … such as 'rows=4096, cols=4096', not {text!r}")
+        if "=" in value:
+            raise UsageError(f"--problem {text!r}: commas part one NAME=VALUE from the next")
         if name in found:
             raise UsageError(f"--problem {text!r}: {name} stands twice")
         found[name] = read_value(value, f"--problem {name}")

@@ -38,7 +38,7 @@ def test_a_file_states_options(tmp_path: Path) -> None:
         ("rows: 4, cols: 6, batch: 0", "3:31", "batch must be an integer from 1"),
         ("rows: 4, cols: 6, offset: -1", "3:32", "offset must be an integer from 0"),
         ("rows: 4, cols: 6, in_place: 3", "3:34", "in_place must be true or false"),
-        ("rows: 4, cols: 6, pitch: 8, in_place: true", "3:44", "in place: out must have the shape"),
+        ("rows: 4, cols: 6, pitch: 8, in_place: true", "3:44", "in place: out must lie as in does"),
         ("rows: 4, pitch: 8", "3:5", "also needs cols"),
     ],
 )
