@@ -113,6 +113,6 @@ def test_every_shipped_record_holds(path: Path) -> None:
         assert record.proven, what
         assert not record.identity.estimated, what
         assert kernel.problem(record.problem.asked, record.problem.dtype) == record.problem, what
-        assert record.identity.template == template_digest(kernel), what
+        assert record.identity.template == template_digest(kernel), f"{what}: run benchmarks/ship.py"
         assert render(kernel, record.problem, record.configuration).digest == record.source_digest, what
         assert not violations(kernel, record.problem, find_gpu(record.identity.device), record.configuration), what
