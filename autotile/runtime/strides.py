@@ -15,8 +15,8 @@ from autotile.runtime.arrays import View
 MOST = 2**31 - 1
 """The longest pitch and step: a kernel takes them as 32-bit integers."""
 
-_MOST_WORK = 10_000
-"""Steps of numpy's exact search for an element in common, which may take forever."""
+_BOUNDED: dict[str, Any] = {"max_work": 10_000}
+"""Steps of numpy's exact search for an element in common, which may take forever. (Its type hints know no number.)"""
 
 SHARES = "shares"
 MAY_SHARE = "may share"
@@ -102,7 +102,7 @@ def common(one: View, other: View) -> str:
         return _common(one, other)
     first, second = ((view.home or view).numpy() for view in (one, other))
     try:
-        return SHARES if np.shares_memory(first, second, max_work=_MOST_WORK) else ""
+        return SHARES if np.shares_memory(first, second, **_BOUNDED) else ""
     except RuntimeError:  # numpy's TooHardError, which has moved between its versions
         return MAY_SHARE
 
