@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
 from autotile.kernels import Kernel
@@ -14,13 +13,11 @@ MOST_WARM = 6
 """Rows at most that are tried for having been the best elsewhere."""
 
 
-def warm_rows(
-    space: Space, problem: Problem, identity: Identity, store: RecordStore, kernel: Kernel | None = None
-) -> list[int]:
+def warm_rows(space: Space, problem: Problem, identity: Identity, store: RecordStore, kernel: Kernel) -> list[int]:
     """The rows of the space that are on record as a best of the kernel elsewhere, nearest first.
 
     A best whose configuration is not feasible here, or outside the domains, is left out; so is one of other dimensions,
-    which the kernel had before it was edited. With the `kernel`, optional sizes count in what is near.
+    which the kernel had before it was edited. Optional sizes count in what is near.
     """
     with warnings.catch_warnings():  # a damaged file elsewhere is for the search of its problem to say
         warnings.simplefilter("ignore", StoreWarning)
@@ -33,18 +30,14 @@ def warm_rows(
 
 
 def _distance(
-    record: Record, problem: Problem, identity: Identity, kernel: Kernel | None
+    record: Record, problem: Problem, identity: Identity, kernel: Kernel
 ) -> tuple[bool, bool, bool, bool, float]:
     """Measured before estimated, then the same device, arch and element type, then the sizes by their ratios."""
     there = record.identity
-    if kernel is not None:
-        sizes = distance(kernel, record.problem, problem)
-    else:
-        sizes = sum(abs(math.log2(record.problem[name] / size)) for name, size in problem.sizes)
     return (
         there.estimated and not identity.estimated,
         there.device != identity.device,
         there.arch != identity.arch,
         record.problem.dtype != problem.dtype,
-        sizes,
+        distance(kernel, record.problem, problem),
     )

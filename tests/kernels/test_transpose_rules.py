@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from autotile.devices.emulator.device import EmulatorDevice
 from autotile.devices.gpus import find_gpu
+from autotile.devices.info import DeviceInfo
 from autotile.kernels import load_kernel
+from autotile.measure import make_variant
+from autotile.measure.variant import proofs_of
 from autotile.space import violations
 
 KERNEL = load_kernel("transpose")
+H200 = replace(find_gpu("h200"), estimated=False)
 TURNED: dict[str, Any] = {
     "staging": "turned", "tile_rows": 64, "tile_cols": 64, "block_threads": 64, "load_vector": 4, "turn_rows": 4,
 }  # fmt: skip
@@ -76,3 +82,29 @@ def test_what_would_be_wrong_is_refused_with_its_numbers(fault: str) -> None:
 @pytest.mark.parametrize("point", RIGHT)
 def test_what_they_start_from_is_feasible(point: str) -> None:
     assert said(*RIGHT[point]) == []
+
+
+# ---- problems that a configuration proves itself on -----------------------------------------------------------------
+
+
+def test_a_winner_for_skinny_matrices_is_proven_where_its_rows_fit() -> None:
+    """It holds whole rows in shared memory, and some of the kernel's odd problems have rows too long for that."""
+    flat = KERNEL.configuration(
+        {"staging": "flat_in", "tile_rows": 512, "tile_cols": 512, "block_threads": 512, "load_vector": 4,
+         "turn_rows": 1, "layout": "plain"}
+    )  # fmt: skip
+    variant = make_variant(KERNEL, KERNEL.problem({"rows": 100000, "cols": 33}), flat)
+    proven = [proof.variant for proof in proofs_of(variant, H200)]
+    assert len(proven) >= 8
+    assert all(other.launch.shared_bytes <= H200.shared_bytes_optin for other in proven)
+    assert all(KERNEL.sizes_of(other.problem)["in_pitch"] == other.problem["cols"] for other in proven)
+
+
+def test_bands_are_crossed_on_a_gpu_and_left_out_on_the_emulator() -> None:
+    variant = make_variant(KERNEL, KERNEL.problem({"rows": 4096, "cols": 4096}), KERNEL.configuration())
+
+    def longest(device: DeviceInfo) -> int:
+        return max(size for proof in proofs_of(variant, device) for _, size in proof.variant.problem.sizes)
+
+    assert longest(H200) == 17000
+    assert longest(EmulatorDevice().info) < 1000

@@ -61,7 +61,7 @@ def warm(walk: Kernel, space: Space) -> Callable[..., list[str]]:
     """The warm rows of the problem of size SIZE, as width and steps."""
 
     def rows(*bests: Record, identity: Identity = HERE) -> list[str]:
-        found = warm_rows(space, walk.problem({"n": SIZE}), identity, MemoryStore(bests=bests))
+        found = warm_rows(space, walk.problem({"n": SIZE}), identity, MemoryStore(bests=bests), walk)
         return [f"{space.configuration(row)['width']}x{space.configuration(row)['steps']}" for row in found]
 
     return rows
