@@ -29,9 +29,9 @@ def validate(kernel: Kernel) -> None:
             raise KernelError(f"{name!r} cannot be the name of a derived value or a trait: it is reserved")
     given: list[object] = [*kernel.check_sizes, *filter(None, [kernel.trace_sizes])]
     for sizes in given:
-        if not isinstance(sizes, (Mapping, tuple, list)) or (
-            not isinstance(sizes, Mapping) and len(sizes) != len(kernel.dimensions)
-        ):
+        if isinstance(sizes, Mapping):
+            continue  # by name; tried below
+        if not isinstance(sizes, (tuple, list)) or len(sizes) != len(kernel.dimensions):
             raise KernelError(f"check_sizes and trace_sizes want {len(kernel.dimensions)} sizes, not {sizes!r}")
     for what, text, known in _expressions(kernel):
         for name in sorted(Expression(text, what).names - known):
@@ -92,7 +92,7 @@ def _check_gaps(kernel: Kernel, array: Input | Output) -> None:
             raise KernelError(f"array {array.name!r}: its {what} {name!r} must be an optional size")
         if name and len(array.shape) < axes:
             raise KernelError(f"array {array.name!r}: a {what} needs {axes} dimensions, not {len(array.shape)}")
-    if array.step and array.step in ("", array.pitch):
+    if array.step and array.step == array.pitch:
         raise KernelError(f"array {array.name!r}: its pitch and its step must be two sizes")
     if array.step and not array.pitch:
         raise KernelError(f"array {array.name!r}: a step counts rows, so there must be a pitch too")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from autotile.build.builder import available_cpus
 from autotile.dtypes import ElementType
 
 Array = np.ndarray[Any, Any]
@@ -34,18 +34,13 @@ def random_array(element: ElementType, shape: tuple[int, ...], generator: np.ran
     return generator.integers(limits.min, limits.max, shape, dtype=element.numpy, endpoint=True)
 
 
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _in_chunks(element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
     """numpy lets go of its lock while it draws and while it copies, so threads are enough."""
     array = np.empty(shape, element.numpy)
     flat = array.reshape(-1)
     chunks = [flat[begin : begin + CHUNK] for begin in range(0, flat.size, CHUNK)]
     seeds = np.random.SeedSequence(generator.integers(0, 2**32, 4, dtype=np.uint32).tolist()).spawn(len(chunks))
-    with ThreadPoolExecutor(min(cores(), len(chunks))) as pool:
+    with ThreadPoolExecutor(min(available_cpus(), len(chunks))) as pool:
         for _ in pool.map(_fill, [element] * len(chunks), chunks, seeds):
             pass
     return array

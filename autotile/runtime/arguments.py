@@ -183,7 +183,9 @@ class ArgumentChecker:
         if not view.writeable:
             raise ArgumentValueError(f"{self._source} is read-only, and {name} writes into it")
         if view.place == HOST and not view.contiguous and meets_itself(view.numpy()):
-            raise ArgumentValueError(f"elements of {self._source} share memory with each other; {name} writes into it")
+            raise ArgumentValueError(
+                f"elements of {self._source} may share memory with each other; {name} writes into it"
+            )
 
     def _given_or_made(
         self, views: Sequence[View], shapes: Sequence[tuple[int, ...]], sizes: dict[str, int], out: Any
@@ -217,7 +219,7 @@ class ArgumentChecker:
             if view.place != HOST or not argument.pitch:
                 raise ArgumentValueError(self._wanted(argument, "out"))
             if meets_itself(view.numpy()):
-                raise ArgumentValueError("elements of out share memory with each other; pass a contiguous array")
+                raise ArgumentValueError("elements of out may share memory with each other; pass a contiguous array")
             view = replace(self._made(argument, views, shape, sizes), home=view)
         for other, name in zip(views, self._inputs, strict=True):
             shared = common(view, other)

@@ -58,6 +58,8 @@ class TunedKernel:
 
         transpose(a)                     # or transpose(a, out=a): returns a
 
+    Where the loaded configuration does not fit the sizes of a call, what `load` would choose for them serves it, with a
+    warning; of a kernel loaded with strict=True, and where nothing fits, a call raises ConfigurationError.
     Subclasses of numpy's array are read as plain arrays, and no gradients are kept. On GPU arrays a call returns before
     the kernel has ended, as their libraries' own calls do; the current CUDA context stays as it was.
     Raises ArgumentTypeError or ArgumentValueError (also TypeError and ValueError) for other arguments, LaunchError for

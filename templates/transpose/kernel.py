@@ -33,7 +33,7 @@ STRIP_ROWS = 64
 def reference(inputs: Arrays, problem: Problem) -> Arrays:
     """`out`, batch × cols × rows, of the input's own dtype: elements are moved, never computed with.
 
-    In strips, on all cores: a matrix of gigabytes would take one of them half a minute.
+    In strips, on all cores: matrices of gigabytes are searched too.
     """
     turned = np.swapaxes(inputs["in"], -1, -2)
     out = np.empty(turned.shape, turned.dtype)
@@ -274,7 +274,7 @@ KERNEL = Kernel(
             "every row of `out` (of flat_out: every matrix) begins on a word of 16 bytes",
         ),
         Trait(
-            "turned_words",
+            "turn_words",
             "problem.alignment % turn_bytes == 0 and problem.out_pitch % turn_rows == 0 "
             "and problem.rows % turn_rows == 0",
             "rows of `out` are whole words of turn_rows elements",

@@ -146,6 +146,9 @@ def test_render_of_a_problem(run: Run) -> None:
     assert "single elements" in text("--unaligned")
     assert "unsigned long long* in" in text("--problem", "batch=3, dtype=float64")
     assert "unsigned int* in" in text("--problem", "dtype=float64", "--dtype", "int32")
+    code, out, err = run("render", "moved", "--templates", TOYS, "--problem", "")
+    assert (code, out) == (2, "")
+    assert "--problem wants NAME=VALUE" in err
 
 
 # ---- show -----------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def way_of(kernel: Kernel, problem: Problem, configuration: Configuration) -> tu
         return staging, "", "", place
     loads = "words" if has["in_words"] else "shifted" if has["shifted"] else "elements"
     if staging == "flat_in":
-        stores = "words" if has["turned_words"] else "elements"
+        stores = "words" if has["turn_words"] else "elements"
     else:
         stores = "realigned" if has["realigned"] else "words" if has["out_words"] else "elements"
     return staging, loads, stores, place

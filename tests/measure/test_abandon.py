@@ -20,7 +20,7 @@ from autotile.measure import LocalBench, Trial, make_variant, remote
 from autotile.measure.limits import Limits
 from autotile.measure.remote import RemoteBench
 
-SOON_S = 30.0
+SOON_S = 15.0
 LIMITS = Limits(30.0, 30.0)
 
 
@@ -264,3 +264,24 @@ def test_closing_twice_is_closing_once(walk: Kernel, tmp_path: Path) -> None:
     with begun(walk, tmp_path / "log") as bench:
         bench.close()
         bench.close()
+
+
+def test_two_threads_close_one_connection_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Closed twice at once, its number would be closed twice, and be another file's by then."""
+    process = remote._Process([], tmp_path)
+    close, inside, most = process._connection.close, [], []
+
+    def slow_close() -> None:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.2)
+        inside.pop()
+        close()
+
+    monkeypatch.setattr(process._connection, "close", slow_close)
+    threads = [threading.Thread(target=process.kill) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1]

@@ -180,7 +180,7 @@ def test_large_arrays_depend_on_the_seed_and_not_on_the_threads(dtype: str, monk
     monkeypatch.setattr(random_data, "CHUNK", 640)
 
     def drawn(seed: int, threads: int) -> Array:
-        monkeypatch.setattr(random_data, "cores", lambda: threads)
+        monkeypatch.setattr(random_data, "available_cpus", lambda: threads)
         return random_array(element_type(dtype), (37, 91), np.random.default_rng(seed))
 
     first = drawn(5, 1)

@@ -131,7 +131,7 @@ def test_an_input_that_repeats_itself_is_copied_and_such_an_out_refused(flip: An
     assert np.array_equal(flip()(repeated), np.swapaxes(repeated, 1, 2))
     windows = as_strided(numbers(20), (4, 5), (8, 4))
     assert np.array_equal(flip()(windows), windows.T)
-    with pytest.raises(ArgumentValueError, match="elements of out share memory with each other"):
+    with pytest.raises(ArgumentValueError, match="elements of out may share memory with each other"):
         flip()(numbers(5, 4), out=windows)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autotile.errors import SpecError, UsageError
+from autotile.kernels import load_kernel
 from autotile.spec import load_specs
 from autotile.spec.load import parse_problem
 
@@ -74,6 +75,24 @@ def test_a_problem_as_text() -> None:
 def test_what_is_no_problem(text: str) -> None:
     with pytest.raises(UsageError, match="--problem wants NAME=VALUE, NAME=VALUE"):
         parse_problem(text)
+
+
+@pytest.mark.parametrize("text", ["rows=4 cols=5", "rows=4;cols=5, dtype=int8"])
+def test_what_parts_one_value_from_the_next(text: str) -> None:
+    with pytest.raises(UsageError, match="commas part one NAME=VALUE from the next"):
+        parse_problem(text)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        ({"rows": 4, "cols": 5}, "out must lie as in does: cols must be rows, 4, not 5; rows must be cols, 5, not 4"),
+        ({"rows": 4, "cols": 4, "in_pitch": 8}, "out must lie as in does: out_pitch must be in_pitch, 8, not 4$"),
+    ],
+)
+def test_what_must_be_equal_in_place_is_named(sizes: dict[str, int], why: str) -> None:
+    with pytest.raises(UsageError, match=f"transpose in place: {why}"):
+        load_kernel("transpose").problem({**sizes, "in_place": True})
 
 
 def test_a_name_that_stands_twice() -> None:
