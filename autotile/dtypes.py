@@ -38,6 +38,11 @@ class ElementType:
     def is_complex(self) -> bool:
         return self.numpy.kind == "c"
 
+    @property
+    def scalar(self) -> type[np.float32] | type[np.float64]:
+        """What a scalar argument is passed as: a float or a double, as `accumulator` is."""
+        return np.float64 if self.accumulator == "double" else np.float32
+
 
 def _table() -> dict[str, ElementType]:
     rows = [

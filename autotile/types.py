@@ -5,12 +5,13 @@ Spec → Space → Configuration → Source → Binary → Measurement → Recor
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Value: TypeAlias = bool | int | str
 """What a tuning parameter can be: a boolean, an integer or a name."""
@@ -32,13 +33,15 @@ class Problem:
 
     `options` are what is not as usual, in the kernel's order: optional sizes (a batch, a pitch), then `offset`
     (elements by which every array begins behind an aligned address) and `in_place` (1: the output takes the input's
-    place). What is as usual is left out, so that equal problems are equal.
+    place). What is as usual is left out, so that equal problems are equal. `switches` are those of the kernel's
+    switches that are on, in its order.
     """
 
     kernel: str
     sizes: tuple[tuple[str, int], ...]
     dtype: str
     options: tuple[tuple[str, int], ...] = ()
+    switches: tuple[str, ...] = ()
 
     def __getitem__(self, dimension: str) -> int:
         return dict(self.sizes)[dimension]
@@ -54,24 +57,26 @@ class Problem:
 
     @property
     def asked(self) -> dict[str, int]:
-        """Sizes and options by name, as `Kernel.problem` takes them."""
-        return dict((*self.sizes, *self.options))
+        """Sizes, options and the switches that are on, by name, as `Kernel.problem` takes them."""
+        return dict((*self.sizes, *self.options, *((name, True) for name in self.switches)))
 
     @property
     def key(self) -> str:
         """A name that is safe in a path and unique among the problems of a kernel: `m4096-n4096-k4096-float32`."""
-        return "-".join([f"{name}{size}" for name, size in (*self.sizes, *self.options)] + [self.dtype])
+        sizes = (f"{name}{size}" for name, size in (*self.sizes, *self.options))
+        return "-".join([*sizes, *self.switches, self.dtype])
 
     @property
     def label(self) -> str:
         unusual = [name if name == IN_PLACE else f"{name}={size}" for name, size in self.options]
-        return " ".join(["×".join(str(size) for _, size in self.sizes), *unusual, self.dtype])
+        return " ".join(["×".join(str(size) for _, size in self.sizes), *unusual, *self.switches, self.dtype])
 
     def with_sizes(self, **sizes: int) -> Problem:
-        """The same task on other sizes: as far off alignment, in place if this one is, but without gaps or batches."""
+        """The same task on other sizes: as far off alignment, in place if this one is, with its switches, but without
+        gaps or batches."""
         kept = tuple((name, value) for name, value in self.options if name in (OFFSET, IN_PLACE))
         changed = tuple((name, sizes.get(name, size)) for name, size in self.sizes)
-        return Problem(self.kernel, changed, self.dtype, kept)
+        return Problem(self.kernel, changed, self.dtype, kept, self.switches)
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,13 +130,46 @@ class Source:
         return digest(self.text)
 
 
+class Sentinel(enum.Enum):
+    """Arguments of a launch that stand for what is known only where it happens."""
+
+    SCRATCH = "scratch"
+
+
+SCRATCH: Final = Sentinel.SCRATCH
+"""Among the arguments of a launch: the address of its `scratch_bytes` of device memory, null where there are none."""
+
+
+@dataclass(frozen=True)
+class LaunchStep:
+    """Another function of the same text, called the main one's name and `entry_suffix` (`_pack`, say), launched before
+    or after it with the same arguments, without dynamic shared memory."""
+
+    entry_suffix: str
+    grid: Dim3
+    block: Dim3
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
 @dataclass(frozen=True)
 class Launch:
-    """Geometry of one launch: blocks, threads a block, and dynamic shared memory."""
+    """How a variant is run: blocks, threads a block, and dynamic shared memory of its main function; what is launched
+    before and after it, in order, on the same stream; and the device memory that these work in."""
 
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
+    scratch_bytes: int = 0
+    before: tuple[LaunchStep, ...] = ()
+    after: tuple[LaunchStep, ...] = ()
+
+    @property
+    def steps(self) -> tuple[LaunchStep, ...]:
+        """All but the main function's."""
+        return (*self.before, *self.after)
 
     @property
     def threads(self) -> int:

@@ -17,8 +17,9 @@ from vector_copy import VARIANTS
 
 from autotile.build import Builder
 from autotile.devices.cuda import Pointer
+from autotile.dtypes import element_type
 from autotile.errors import AutotileError
-from autotile.kernels import Input, Output, load_kernel
+from autotile.kernels import Scalar, Scratch, Size, load_kernel
 from autotile.measure import make_variant
 from autotile.types import Binary, Configuration, Launch, Problem
 
@@ -126,18 +127,46 @@ def variant_call(
 ) -> tuple[Call, Launch]:
     """One configuration on the data. A problem in place works on the outputs, which hold its input."""
     kernel = load_kernel(problem.kernel)
+    (source,), (target,) = kernel.inputs, kernel.outputs
+    sources = data.outputs if problem.in_place else data.inputs
+    arrays = [{source.name: given, target.name: out} for given, out in zip(sources, data.outputs, strict=True)]
+    return launched(device, builder, problem, configuration, arrays)
+
+
+def launched(
+    device: Any, builder: Builder, problem: Problem, configuration: Configuration, arrays: Sequence[Mapping[str, Any]]
+) -> tuple[Call, Launch]:
+    """One configuration on data sets: PyTorch tensors by the names of the kernel's arguments; null where one lacks.
+
+    Scalars have their defaults. What the launch works in is allocated here, and held as long as the call. Nothing of
+    Python's but the launch itself lies between the events: that a tuned kernel also looks at its arrays is left out.
+    """
+    kernel = load_kernel(problem.kernel)
     variant = make_variant(kernel, problem, configuration)
     program = device.load(builder.build(variant.source))
     sizes = kernel.sizes_of(problem)
-    sources = data.outputs if problem.in_place else data.inputs
+    scratch = scratch_memory(variant.launch.scratch_bytes)
 
-    def argument(number: int, declared: Any) -> Any:
-        if isinstance(declared, Input):
-            return Pointer(sources[number].data_ptr())
-        return Pointer(data.outputs[number].data_ptr()) if isinstance(declared, Output) else sizes[declared.name]
+    def argument(held: Mapping[str, Any], declared: Any) -> Any:
+        if isinstance(declared, Size):
+            return sizes[declared.name]
+        if isinstance(declared, Scalar):
+            return element_type(problem.dtype).scalar(declared.default)
+        if isinstance(declared, Scratch):
+            return scratch
+        return Pointer(held[declared.name].data_ptr()) if declared.name in held else None
 
-    arguments = [[argument(number, declared) for declared in kernel.arguments] for number in range(INPUT_SETS)]
+    arguments = [[argument(held, declared) for declared in kernel.arguments] for held in arrays]
     return lambda number: device.call(program, variant.launch, arguments[number], 0), variant.launch
+
+
+def scratch_memory(nbytes: int) -> Any:
+    """A tensor of so many bytes, whose allocation PyTorch aligns to 512; None for 0."""
+    if not nbytes:
+        return None
+    import torch
+
+    return torch.empty(nbytes, dtype=torch.uint8, device="cuda")
 
 
 def own_copies(device: Any, binaries: Sequence[Binary], case: Case, data: Data) -> dict[str, Call]:

@@ -1,4 +1,6 @@
-"""Draws docs/pictures/ from benchmarks/results/: bandwidths of the transpose, and its story. Needs matplotlib.
+"""Draws docs/pictures/ from benchmarks/results/: the matmul's roofs, bandwidths of the transpose, and its story.
+
+Needs matplotlib.
 
     python benchmarks/pictures.py [--results FOLDER] [--pictures FOLDER]
 
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from common import RESULTS, ROOT
+from matmul_tables import case_name
 from transpose_cases import shape_text
 
 PICTURES = ROOT / "docs" / "pictures"
@@ -29,6 +32,9 @@ LINES = (
 )
 """Contestant, label, colour (told apart by the colour-blind too), line, mark; what is drawn last lies on top."""
 
+DRAWN = {"cublas": ("cuBLAS", "#d55e00", "v"), "autotile": ("autotile", "#0072b2", "o")}
+"""The matmul's contestants that are drawn: label, colour, mark."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -37,7 +43,7 @@ def main() -> None:
     )
     parser.add_argument("--pictures", type=Path, default=PICTURES, help="where the pictures go")
     given = parser.parse_args()
-    for name, draw in (("transpose", draw_bandwidth), ("transpose_story", draw_story)):
+    for name, draw in (("matmul", draw_roofline), ("transpose", draw_bandwidth), ("transpose_story", draw_story)):
         files = [given.results / f"{name}.json"] if given.results else sorted(RESULTS.glob(f"*/{name}.json"))
         for file in (found for found in files[:1] if found.is_file()):
             print("wrote", draw(json.loads(file.read_text(encoding="utf-8")), given.pictures))
@@ -64,6 +70,72 @@ def figure(rows: int, columns: int, size_inches: tuple[float, float], path: Path
 
 def where(report: dict[str, Any]) -> str:
     return f"{report['device']}, {report['compiler']}, {report['date'][:10]}"
+
+
+def draw_roofline(report: dict[str, Any], folder: Path) -> Path:
+    """A panel an element type: TFLOP/s over FLOP a byte, below what the multiprocessors and the memory allow.
+
+    Cases are numbered from left to right: autotile's mark and cuBLAS's lie on one upright line. What has no roof in the
+    report is not drawn.
+    """
+    path = folder / "matmul-roofline.svg"
+    found: dict[str, list[dict[str, Any]]] = {}
+    for case in report["cases"]:
+        if "tflops" in case and case["dtype"] in report["roofs"]["tflops"]:
+            found.setdefault(case["dtype"], []).append(case)
+    columns = max(1, len(found))
+    with figure(1, columns, (7.6 * columns, 5.0), path) as grid:
+        for axes, (dtype, cases) in zip(grid.flat, found.items(), strict=False):
+            draw_roofs(axes, report["roofs"]["tflops"][dtype], report["roofs"]["bandwidth_gbs"], cases)
+            axes.set_title(dtype)
+        grid[0, 0].set_ylabel("TFLOP/s")
+        grid[0, 0].figure.suptitle(f"Matmul: {where(report)}")
+    return path
+
+
+def draw_roofs(axes: Any, peak_tflops: float, bandwidth_gbs: float, cases: Sequence[dict[str, Any]]) -> None:
+    cases = sorted(cases, key=lambda case: float(case["intensity"]))
+    across = [case["intensity"] for case in cases]
+    corner = peak_tflops * 1e3 / bandwidth_gbs
+    ends = sorted({min([*across, corner]) / 2, corner, max([*across, corner]) * 2})
+    roof = [min(peak_tflops, bandwidth_gbs * at / 1e3) for at in ends]
+    axes.plot(ends, roof, color="#767676", label=f"roofs: {bandwidth_gbs:.0f} GB/s, {peak_tflops:.1f} TFLOP/s")
+    for name, (label, colour, mark) in DRAWN.items():
+        rates = [case["tflops"].get(name, math.nan) for case in cases]
+        axes.plot(across, rates, mark, color=colour, label=label, markersize=4, linestyle="none")
+    for case in cases:
+        rates = [case["tflops"][name] for name in DRAWN if name in case["tflops"]]
+        axes.plot([case["intensity"]] * len(rates), rates, color="#c8c8c8", linewidth=0.8, zorder=0)
+    for at, numbers in enumerate(neighbours(across)):
+        rates = [rate for number in numbers for name, rate in cases[number]["tflops"].items() if name in DRAWN]
+        below = at % 2 == 1  # the next one's numbers lie apart
+        axes.annotate(
+            str(numbers[0] + 1) if len(numbers) == 1 else f"{numbers[0] + 1}–{numbers[-1] + 1}",
+            (across[numbers[0]], min(rates) if below else max(rates)),
+            textcoords="offset points",
+            xytext=(0, -11 if below else 5),
+            ha="center",
+            fontsize=7,
+        )
+    names = "\n".join(f"{number:>2}  {case_name(case)}" for number, case in enumerate(cases, 1))
+    axes.text(1.02, 1.0, names, transform=axes.transAxes, va="top", fontsize=7)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("FLOP a byte, each array moved once")
+    axes.grid(color="#e4e4e4")
+    axes.set_axisbelow(True)
+    axes.legend(loc="lower right", frameon=False)
+
+
+def neighbours(across: Sequence[float]) -> list[list[int]]:
+    """Indices of rising numbers, together as long as each is within 5 % of the first of them."""
+    found: list[list[int]] = []
+    for number, at in enumerate(across):
+        if found and at <= 1.05 * across[found[-1][0]]:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return found
 
 
 def is_square(case: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
-"""Makes the tables of README.md and docs/transpose.md from benchmarks/results/. Figures there are never typed.
+"""Makes the tables of README.md and of the kernels' pages from benchmarks/results/. Figures there are never typed.
 
-python benchmarks/tables.py            rewrite README.md, and docs/transpose.md where it is there, between their markers
+python benchmarks/tables.py            rewrite README.md, docs/transpose.md and docs/matmul.md between their markers
 python benchmarks/tables.py --check    exit 1 if one of them would change
 python benchmarks/tables.py --story    print what stands in docs/transpose.md, and change nothing
 """
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import matmul_tables
 import transpose_tables
 from markdown_rows import row_of
 
@@ -36,7 +37,7 @@ def main() -> None:
         print(story_tables(), end="")
         return
     changed = {}
-    for path, renewed in ((README, with_tables), (STORY, with_story)):
+    for path, renewed in ((README, with_tables), (STORY, with_story), (STORY.with_name("matmul.md"), with_story)):
         old = path.read_text(encoding="utf-8") if path.is_file() else ""
         new = renewed(old)
         if new != old:
@@ -261,6 +262,19 @@ def compiler_bests(report: dict[str, Any]) -> list[str]:
     return [*lines, "", f"Of {same['count']} configurations that both timed, {same['ratio_of']}: {span}."]
 
 
+def matmul(report: dict[str, Any]) -> list[str]:
+    aim = (
+        "A ratio is cuBLAS's time over autotile's, both timed in turns. What is asked was set before anything was "
+        "measured. Errors are the largest beside a product in float64, over |A||B|."
+    )
+    return [f"**Matmul beside cuBLAS, {place(report)}**", "", aim, "", *matmul_tables.matmul(report)]
+
+
+def matmul_nearness(report: dict[str, Any]) -> list[str]:
+    title = f"**Matmul, what serves a problem that was not tuned, {place(report)}**"
+    return [title, "", *matmul_tables.matmul_nearness(report)]
+
+
 def transpose(report: dict[str, Any]) -> list[str]:
     aim = (
         "Aims were set before anything was measured: the share of PyTorch's copy to reach, unless a row says otherwise."
@@ -353,6 +367,8 @@ def of_cpu(report: dict[str, Any]) -> str:
 
 
 BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "matmul": matmul,
+    "matmul_nearness": matmul_nearness,
     "transpose": transpose,
     "transpose_again": transpose_again,
     "transpose_seeds": transpose_seeds,

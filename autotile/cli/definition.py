@@ -32,6 +32,15 @@ def definition_lines(kernel: Kernel) -> Iterator[str]:
     yield "  derived values"
     for d in kernel.derived:
         yield f"    {d.name:<16} {d.expression}\n    {'':<16} {d.doc}"
+    if kernel.scalars:
+        yield "  scalars of a call, and what they are where left out"
+    for scalar in kernel.scalars:
+        yield f"    {scalar.name:<16} {scalar.default:g}"
+    if kernel.launch.steps:
+        yield "  launched around the kernel, where the condition holds"
+    for when, steps in (("before", kernel.launch.before), ("after", kernel.launch.after)):
+        for step in steps:
+            yield f"    {f'{kernel.entry}_{step.name}':<16} {when}: {step.when}"
     yield "  traits of a problem"
     for t in kernel.traits:
         yield f"    {t.name:<16} {t.expression}\n    {'':<16} {t.doc}"
@@ -49,6 +58,13 @@ def kernel_document(kernel: Kernel) -> dict[str, Any]:
         "doc": kernel.doc,
         "dimensions": list(kernel.dimensions),
         "options": [{"name": name, "default": usual, "doc": doc} for name, usual, doc in _options(kernel)],
+        "switches": [switch.name for switch in kernel.switches],
+        "scalars": {scalar.name: scalar.default for scalar in kernel.scalars},
+        "steps": [
+            {"entry": f"{kernel.entry}_{step.name}", "launched": when, "when": step.when}
+            for when, steps in (("before", kernel.launch.before), ("after", kernel.launch.after))
+            for step in steps
+        ],
         "dtypes": list(kernel.dtypes),
         "opaque": kernel.opaque,
         "classes": [{"name": c.name, "expression": c.expression} for c in kernel.classes],
@@ -68,6 +84,8 @@ def _options(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
     if kernel.in_place:
         source, target = kernel.in_place
         yield IN_PLACE, "false", f"whether `{target}` takes the place of `{source}`"
+    for switch in kernel.switches:
+        yield switch.name, "false", switch.doc
 
 
 def _shown(value: object) -> str:

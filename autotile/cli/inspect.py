@@ -161,6 +161,7 @@ def render(
     from autotile.dtypes import element_type
     from autotile.errors import ConfigurationError
     from autotile.kernels import load_kernel
+    from autotile.report.formats.common import launch_lines
     from autotile.space import violations
     from autotile.spec.load import parse_problem, parse_set
     from autotile.suggest import did_you_mean
@@ -184,6 +185,8 @@ def render(
     launch = found.launch_of(asked, configuration)
     say(f"// {found.name}: {configuration.label}")
     say(f"// block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory")
+    for line in launch_lines(launch, found.entry):
+        say(f"// {line}")
     say(source.text)
     return EXIT_OK
 

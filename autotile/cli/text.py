@@ -29,7 +29,9 @@ def load_line(problem: Problem, device: str = "auto", templates: Sequence[Path] 
         options["device"] = device
     if templates:
         options["templates"] = [str(folder) for folder in templates]
-    given = ", ".join(f"{name}={json.dumps(value)}" for name, value in options.items())
+    given = ", ".join(
+        f"{name}={value if isinstance(value, bool) else json.dumps(value)}" for name, value in options.items()
+    )
     return f"{problem.kernel} = autotile.load({json.dumps(problem.kernel)}, {given})"
 
 

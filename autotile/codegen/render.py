@@ -21,6 +21,7 @@ from typing import Any
 
 import jinja2
 import jinja2.meta
+import jinja2.nodes
 import jinja2.sandbox
 
 from autotile.dtypes import element_type
@@ -79,19 +80,20 @@ def render(
 
 
 def template_digest(kernel: Kernel) -> str:
-    """Identity of all that decides a variant's text and launch: the template, what it includes, and kernel.py."""
+    """Identity of all that decides a variant's text and launch: the template, what it includes, and kernel.py with
+    what lies beside it."""
     return _template_digest(kernel.folder, _stamp(kernel.folder))
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
     """When the files that a kernel may be made of last changed: an edited template is read anew."""
-    files = [folder / DEFINITION, *folder.rglob("*.j2"), *folder.parent.glob("_*/*.j2")]
+    files = [*folder.glob("*.py"), *folder.rglob("*.j2"), *folder.parent.glob("_*/*.j2")]
     return tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
 
 
 @lru_cache(maxsize=64)
 def _template_digest(folder: Path, stamp: tuple[tuple[str, int], ...]) -> str:
-    parts = [digest((folder / DEFINITION).read_text(encoding="utf-8"))]
+    parts = [digest(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.py"))]
     parts += [digest(text) for _, text in sorted(_sources(folder).items())]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
@@ -157,8 +159,11 @@ def _names(kernel: Kernel) -> frozenset[str]:
 def _names_used_elsewhere(kernel: Kernel) -> frozenset[str]:
     """Names that decide the launch, another value or a trait. A derived value may also serve a rule alone; a parameter
     that only rules name would change nothing."""
-    launch = (*kernel.launch.grid, *kernel.launch.block, kernel.launch.shared_bytes, kernel.launch.static_shared_bytes)
-    texts = (*launch, *(d.expression for d in kernel.derived), *(t.expression for t in kernel.traits))
+    texts = (
+        *kernel.launch.expressions,
+        *(d.expression for d in kernel.derived),
+        *(t.expression for t in kernel.traits),
+    )
     used = {name for text in texts for name in Expression(text).names}
     in_rules = {name for rule in kernel.rules for name in Expression(rule.expression).names}
     return frozenset(used | (in_rules & {d.name for d in kernel.derived}))
@@ -182,7 +187,7 @@ def _checked_template(
         template = environment.get_template(TEMPLATE)
     except jinja2.TemplateError as error:
         raise KernelError(f"{_place(folder, error)}: {error.message}") from error
-    unknown = used - declared - FIXED_NAMES
+    unknown = used - declared - FIXED_NAMES - _set_somewhere(environment, folder)
     if unknown:
         raise KernelError(f"{_line_of(folder, min(unknown))}: the template uses {', '.join(sorted(unknown))}, which "
                           f"kernel {kernel} does not declare")  # fmt: skip
@@ -190,6 +195,17 @@ def _checked_template(
     if unused:
         raise KernelError(f"{folder / TEMPLATE}: nothing uses {', '.join(sorted(unused))}, declared in {DEFINITION}")
     return template
+
+
+def _set_somewhere(environment: jinja2.Environment, folder: Path) -> set[str]:
+    """Names that some template of the kernel sets or imports: the ones that it includes may use them too."""
+    found: set[str] = set()
+    for text in _sources(folder).values():
+        parsed = environment.parse(text)
+        found |= {node.target.name for node in parsed.find_all(jinja2.nodes.Assign) if hasattr(node.target, "name")}
+        for imported in parsed.find_all(jinja2.nodes.FromImport):
+            found |= {name if isinstance(name, str) else name[1] for name in imported.names}
+    return found
 
 
 def _line_of(folder: Path, name: str) -> str:

@@ -6,37 +6,41 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from autotile.devices.info import Clocks, DeviceInfo
 from autotile.kernels.layout import Layout
-from autotile.types import Binary, Launch, Source, Target
+from autotile.types import Binary, Launch, Sentinel, Source, Target
 
 Array = np.ndarray[Any, Any]
+
+WorkloadArgument: TypeAlias = "str | int | np.float32 | np.float64 | Sentinel | None"
+"""The name of an array, a size, a scalar, the launch's scratch memory, or None for an array that there is not."""
 
 
 @dataclass(frozen=True)
 class Workload:
     """One problem's data on the host, ready for a device.
 
-    `arguments` are the kernel's arguments in C order: the name of an input or an output, or a size as an int (passed
-    as a 32-bit int). `reference` holds what each output must be, within `bound` (elementwise or one number; 0: equal
-    to the last bit). A reference is float64 (complex128) where the bound is not 0, and of the output's own dtype where
-    it is. Arrays lie `offset_bytes` behind the address of a fresh allocation.
+    `arguments` are the kernel's arguments in C order: the name of an input or an output, a size as an int (passed as a
+    32-bit int), a scalar as a numpy float (passed in its own width), None for a null pointer, or `types.SCRATCH` for
+    the launch's scratch memory, which the stage has. `reference` holds what each output must be, within `bound`
+    (elementwise or one number; 0: equal to the last bit). A reference is float64 (complex128) where the bound is not 0,
+    and of the output's own dtype where it is. Arrays lie `offset_bytes` behind the address of a fresh allocation.
 
     `layouts` are of the arrays with gaps between their rows: such are flat, gaps included, and nothing lies behind the
     last element. `before` is what an output's memory holds before each launch in place of a poison; one with gaps has
-    it, and what it holds in the gaps stands in the reference too. `takes_place` names outputs that lie in the memory of
-    an input, and the input: before each launch that holds the input's data.
+    it, and what it holds in the gaps stands in the reference too, within a bound of 0. `takes_place` names outputs that
+    lie in the memory of an input, and the input: before each launch that holds the input's data.
 
     Raises ValueError for a reference of another shape or dtype (nothing is ever broadcast or rounded), for a bound
     that could accept anything (negative, infinite, NaN, or other than 0 for an integer type), and where the memory of
     an output is not as said above.
     """
 
-    arguments: tuple[str | int, ...]
+    arguments: tuple[WorkloadArgument, ...]
     inputs: Mapping[str, Array]
     outputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
     reference: Mapping[str, Array]
@@ -53,8 +57,8 @@ class Workload:
             held = self.before.get(name)
             if (held is None and needed) or (held is not None and (held.shape, held.dtype) != (shape, dtype)):
                 raise ValueError(f"output {name!r}: what its memory holds before a launch must be {shape} of {dtype}")
-            if name in self.layouts and not is_exact(self.bound[name]):
-                raise ValueError(f"output {name!r} has gaps, which are compared too: its bound must be the number 0")
+            if name in self.layouts and not is_exact(self.bound[name]) and np.ndim(self.bound[name]) == 0:
+                raise ValueError(f"output {name!r} has gaps, which are compared too: its bound must be 0 there")
         for name, layout in self.layouts.items():
             flat = self.inputs[name].shape if name in self.inputs else self.outputs[name][0]
             if flat != (layout.extent,):
@@ -185,7 +189,8 @@ class Device(Protocol):
     def stage(self, workload: Workload, comparer: Binary | None = None) -> Stage: ...
 
     def call(self, program: Any, launch: Launch, arguments: Sequence[Any], stream: Any = None) -> None:
-        """Launches with arguments that are on the device already: arrays of its own kind, or ints for sizes."""
+        """Launches with arguments that are on the device already: arrays of its own kind, ints for sizes, numpy floats
+        for scalars, None for a null pointer. What stands for SCRATCH is the device's own to say."""
         ...
 
 

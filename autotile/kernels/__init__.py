@@ -1,21 +1,26 @@
 """What a kernel is: its problem, parameters, rules, launch and reference, read from a folder under templates/."""
 
 from autotile.kernels.declarations import (
+    Argument,
     Derived,
     Input,
-    LaunchPlan,
     OptionalSize,
     Output,
     Parameter,
     Rule,
+    Scalar,
+    Scratch,
     ShapeClass,
     Size,
+    Switch,
     Trait,
 )
 from autotile.kernels.definition import Arrays, Kernel
-from autotile.kernels.loader import Roots, kernel_folders, load_kernel
+from autotile.kernels.launching import LaunchPlan, Step
+from autotile.kernels.loader import Roots, beside, kernel_folders, load_kernel
 
 __all__ = [
+    "Argument",
     "Arrays",
     "Derived",
     "Input",
@@ -26,9 +31,14 @@ __all__ = [
     "Parameter",
     "Roots",
     "Rule",
+    "Scalar",
+    "Scratch",
     "ShapeClass",
     "Size",
+    "Step",
+    "Switch",
     "Trait",
+    "beside",
     "kernel_folders",
     "load_kernel",
 ]

@@ -1,8 +1,12 @@
-"""The parts of a kernel's declaration: parameters, derived values, rules, traits, arguments, the launch."""
+"""The parts of a kernel's declaration: parameters, derived values, rules, traits, sizes, switches, arguments.
+
+How it is launched is declared in launching.py.
+"""
 
 from __future__ import annotations
 
 import keyword
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +28,9 @@ OF_CUDA = frozenset(
 """Names that CUDA and the keywords of C++ have taken."""
 
 RESERVED = OF_CUDA | frozenset(
-    "grid block threads shared_bytes static_shared_bytes problem device entry dtype ctype accumulator itemsize "
-    "dtype_header ceil_div is_power_of_two min max abs none self loop super caller varargs kwargs range dict lipsum "
-    "cycler joiner".split()
+    "grid block threads shared_bytes static_shared_bytes scratch_bytes problem device entry dtype ctype accumulator "
+    "itemsize dtype_header ceil_div is_power_of_two min max abs none self loop super caller varargs kwargs range dict "
+    "lipsum cycler joiner".split()
 )
 """Names that a parameter cannot have: CUDA's, and the ones in scope already, in expressions or in a template."""
 
@@ -117,18 +121,41 @@ class OptionalSize:
 
 
 @dataclass(frozen=True)
+class Switch:
+    """A yes or no of a problem, off where it does not say: `problem.<name>` is 1 or 0 in expressions."""
+
+    name: str
+    doc: str
+
+    def __post_init__(self) -> None:
+        _require_texts(self, "name", "doc")
+        if not self.name.isidentifier() or keyword.iskeyword(self.name) or self.name[-1].isdigit():
+            # `x2` in a problem's key would read as the size x of 2
+            raise KernelError(
+                f"switch {self.name!r}: the name must be an identifier, no keyword of Python, and not end in a digit"
+            )
+
+
+@dataclass(frozen=True)
 class Input:
     """An array that the kernel reads; `shape` names sizes of the problem; row-major, of the problem's dtype.
 
     `pitch` names the optional size that says how many elements lie between the beginnings of two rows, `step` the one
     that says how many rows lie between the beginnings of two matrices: with them, the array may be a part of a larger
     one. A leading size that is optional may be missing in the arrays of a call.
+
+    `turned` names a switch: where it is on, the array is stored with its last two dimensions swapped. `when` names one
+    too: where it is off, there is no such array, and the kernel gets a null pointer. `may_be` names an output which the
+    array of a call may be itself, lying as it does: the kernel reads each element before it writes it.
     """
 
     name: str
     shape: tuple[str, ...]
     pitch: str = ""
     step: str = ""
+    turned: str = ""
+    when: str = ""
+    may_be: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,25 +189,34 @@ class Size:
     name: str
 
 
-Argument = Input | Output | Size
+@dataclass(frozen=True)
+class Scalar:
+    """A floating-point number, passed by value in the type that keeps the dtype's sums: float, or double for float64.
+
+    A call that does not say takes `default`.
+    """
+
+    name: str
+    default: float
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.default, (int, float)) and not isinstance(self.default, bool)
+        if not number or not math.isfinite(self.default):
+            raise KernelError(f"scalar {self.name!r}: its default must be a finite number, not {self.default!r}")
 
 
 @dataclass(frozen=True)
-class LaunchPlan:
-    """Geometry as expressions. `shared_bytes` (dynamic) has its one home here: template, launch and opt-in read it."""
+class Scratch:
+    """Device memory that the launch works in, of `LaunchPlan.scratch_bytes`: a pointer on 256 bytes to undefined
+    contents, null where there are none."""
 
-    grid: tuple[str, ...]
-    block: tuple[str, ...]
-    shared_bytes: str = "0"
-    static_shared_bytes: str = "0"
-
-    def __post_init__(self) -> None:
-        for what, sides in (("grid", self.grid), ("block", self.block)):
-            if not isinstance(sides, (tuple, list)) or not 1 <= len(sides) <= 3:
-                raise KernelError(f"the launch's {what} must be a tuple of one to three expressions, not {sides!r}")
+    name: str
 
 
-def _require_texts(declared: OptionalSize | ShapeClass, *fields: str) -> None:
+Argument = Input | Output | Size | Scalar | Scratch
+
+
+def _require_texts(declared: OptionalSize | ShapeClass | Switch, *fields: str) -> None:
     for field in fields:
         if not isinstance(getattr(declared, field), str):
             raise KernelError(f"{declared!r}: {field} must be a text, not {getattr(declared, field)!r}")

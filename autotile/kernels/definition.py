@@ -8,6 +8,7 @@ Everything that depends on sizes, parameters or the device is an expression (see
     problem.alignment     bytes that divide every        shared_bytes           dynamic shared memory of the launch
                           base pointer                   static_shared_bytes    static shared memory of the source
     problem.in_place      1 where the output takes the input's place, else 0 (of a kernel that has `in_place`)
+    problem.<switch>      1 where the switch is on, else 0   scratch_bytes      device memory that the launch works in
     device.<field>        a field of DeviceInfo (in rules)
 """
 
@@ -29,18 +30,21 @@ from autotile.kernels.declarations import (
     Argument,
     Derived,
     Input,
-    LaunchPlan,
     OptionalSize,
     Output,
     Parameter,
     Rule,
+    Scalar,
+    Scratch,
     ShapeClass,
+    Switch,
     Trait,
     check_value,
 )
 from autotile.kernels.expressions import Expression
+from autotile.kernels.launching import LaunchPlan, launch_under
 from autotile.kernels.layout import Layout, layout_of
-from autotile.kernels.problems import make_problem, sizes_of
+from autotile.kernels.problems import make_problem, sizes_of, switch_scope
 from autotile.suggest import did_you_mean
 from autotile.types import IN_PLACE, OFFSET, Configuration, Launch, Problem, Value
 
@@ -55,8 +59,8 @@ CheckSizes = tuple[int, ...] | Mapping[str, int]
 """Sizes in the order of the dimensions, or by name with optional ones among them."""
 
 _TUPLES = (
-    "dimensions", "optional", "dtypes", "arguments", "parameters", "derived", "rules", "traits", "classes", "in_place",
-    "check_sizes", "trace_sizes",
+    "dimensions", "optional", "switches", "dtypes", "arguments", "parameters", "derived", "rules", "traits", "classes",
+    "in_place", "check_sizes", "trace_sizes",
 )  # fmt: skip
 
 
@@ -68,7 +72,8 @@ class Kernel:
     `error_bound(inputs, problem)` the largest allowed |output − reference|, elementwise or one number; 0 is exact.
     `flops` and `bytes` are the fewest that the work needs: each input read once, each output written once.
     `presets` are named points of the space: the classics that a student may render, run and time.
-    `optional` sizes may be left out of a problem. `in_place` names an input and the output that may take its place.
+    `optional` sizes may be left out of a problem, and so may `switches`, which are off then. `in_place` names an input
+    and the output that may take its place.
     `opaque` is true for a kernel that moves elements and never looks into them: what was tuned for one type serves all
     of its size. `classes` part the problems into those that want the same kernel.
     `check_sizes` are odd, tiny, tall and deep problems on which a winner must prove itself, in the order of the
@@ -90,6 +95,7 @@ class Kernel:
     flops: str
     bytes: str
     optional: tuple[OptionalSize, ...] = ()
+    switches: tuple[Switch, ...] = ()
     derived: tuple[Derived, ...] = ()
     rules: tuple[Rule, ...] = ()
     traits: tuple[Trait, ...] = ()
@@ -110,7 +116,7 @@ class Kernel:
                 raise KernelError(
                     f"kernel {self.name}: {what} must be a tuple, such as (…,), not {getattr(self, what)!r}"
                 )
-        for what, kind in (("optional", OptionalSize), ("classes", ShapeClass)):
+        for what, kind in (("optional", OptionalSize), ("switches", Switch), ("classes", ShapeClass)):
             if not all(isinstance(entry, kind) for entry in getattr(self, what)):
                 raise KernelError(f"kernel {self.name}: {what} holds {kind.__name__}(…), not {getattr(self, what)!r}")
         if not isinstance(self.opaque, bool):
@@ -140,15 +146,7 @@ class Kernel:
                 "static_shared_bytes",
                 Expression(self.launch.static_shared_bytes, f"{where}, launch static_shared_bytes"),
             ),
-        )
-
-    @cached_property
-    def geometry(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
-        """The sides of the grid, in blocks, and of a block, in threads."""
-        where = f"kernel {self.name}, launch"
-        return (
-            tuple(Expression(text, f"{where} grid") for text in self.launch.grid),
-            tuple(Expression(text, f"{where} block") for text in self.launch.block),
+            ("scratch_bytes", Expression(self.launch.scratch_bytes, f"{where}, launch scratch_bytes")),
         )
 
     # ---- problems ----------------------------------------------------------------------------------------------
@@ -160,8 +158,10 @@ class Kernel:
 
     @property
     def problem_keys(self) -> tuple[str, ...]:
-        """What a problem may say, its dtype aside."""
-        return (*self.sizes, OFFSET, *((IN_PLACE,) if self.in_place else ()))
+        """What a problem may say, its dtype aside; first what the least of the others may depend on."""
+        switches = (switch.name for switch in self.switches)
+        optional = (size.name for size in self.optional)
+        return (*self.dimensions, *switches, *optional, OFFSET, *((IN_PLACE,) if self.in_place else ()))
 
     def problem(self, sizes: Mapping[str, Any], dtype: str | None = None) -> Problem:
         """A checked problem. Raises UsageError for a missing, unknown, or impossible size and an unknown dtype."""
@@ -178,7 +178,7 @@ class Kernel:
         scope["problem.alignment"] = alignment_of(problem) if alignment is None else alignment
         if self.in_place:
             scope["problem.in_place"] = int(problem.in_place)
-        return scope
+        return scope | switch_scope(self, problem)
 
     def flops_of(self, problem: Problem) -> int:
         return int(Expression(self.flops, f"kernel {self.name}, flops").amount(self.problem_scope(problem)))
@@ -195,15 +195,31 @@ class Kernel:
     def shape_of(self, argument: Input | Output, problem: Problem) -> tuple[int, ...]:
         return self.layout_of(argument, problem).shape
 
+    def stored_dims(self, argument: Input | Output, problem: Problem) -> tuple[str, ...]:
+        """The names of an array's sizes as it is stored: the last two swapped where it is turned."""
+        if isinstance(argument, Input) and argument.turned in problem.switches:
+            *leading, rows, cols = argument.shape
+            return (*leading, cols, rows)
+        return argument.shape
+
     def layout_of(self, argument: Input | Output, problem: Problem) -> Layout:
+        """Of the array as it is stored."""
         sizes = self.sizes_of(problem)
-        shape = tuple(sizes[name] for name in argument.shape)
+        shape = tuple(sizes[name] for name in self.stored_dims(argument, problem))
         pitch = sizes[argument.pitch] if argument.pitch else shape[-1] if shape else 1
         return layout_of(shape, pitch, sizes[argument.step] if argument.step else shape[-2] if len(shape) > 1 else 1)
 
+    def inputs_of(self, problem: Problem) -> tuple[Input, ...]:
+        """Those that there are: an input with `when` is there where that switch is on."""
+        return tuple(a for a in self.inputs if not a.when or a.when in problem.switches)
+
+    def arrays_of(self, problem: Problem) -> tuple[Input | Output, ...]:
+        """The inputs that there are, then the outputs."""
+        return (*self.inputs_of(problem), *self.outputs)
+
     @property
     def arrays(self) -> tuple[Input | Output, ...]:
-        """Inputs, then outputs."""
+        """All inputs, then the outputs."""
         return (*self.inputs, *self.outputs)
 
     @property
@@ -214,15 +230,24 @@ class Kernel:
     def outputs(self) -> tuple[Output, ...]:
         return tuple(argument for argument in self.arguments if isinstance(argument, Output))
 
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return tuple(argument for argument in self.arguments if isinstance(argument, Scalar))
+
+    @property
+    def scratch(self) -> Scratch | None:
+        return next((argument for argument in self.arguments if isinstance(argument, Scratch)), None)
+
     def proof_problems(self, problem: Problem) -> list[Problem]:
         """On which a winner of `problem` proves itself: `check_sizes`, or mixed odd ones where the kernel names none.
 
-        Those of a winner in place are in place too; sizes that cannot be are passed over.
+        Those of a winner in place are in place too, and have its switches; sizes that cannot be are passed over.
         """
         found = []
+        kept = ({IN_PLACE: True} if problem.in_place else {}) | dict.fromkeys(problem.switches, True)
         for sizes in self.proof_sizes:
             with suppress(UsageError):
-                found.append(self.problem({**sizes, IN_PLACE: True} if problem.in_place else sizes, problem.dtype))
+                found.append(self.problem({**sizes, **kept}, problem.dtype))
         return found
 
     @property
@@ -288,14 +313,9 @@ class Kernel:
         return scope
 
     def launch_of(self, problem: Problem, configuration: Mapping[str, Value], alignment: int | None = None) -> Launch:
-        """Geometry and dynamic shared memory. Raises ExpressionError where a side is no whole number."""
+        """Geometry, dynamic shared memory, scratch and steps. Raises ExpressionError where one is no whole number."""
         scope = self.scope(problem, configuration, alignment)
-        grid, block = ([side.whole(scope) for side in sides] for sides in self.geometry)
-        pad = [1, 1]
-        gx, gy, gz = [*grid, *pad][:3]
-        bx, by, bz = [*block, *pad][:3]
-        shared_bytes = dict(self.steps)["shared_bytes"].whole(scope)
-        return Launch((gx, gy, gz), (bx, by, bz), shared_bytes)
+        return launch_under(self.launch, scope, f"kernel {self.name}, launch")
 
     def traits_of(
         self, problem: Problem, configuration: Mapping[str, Value], alignment: int | None = None

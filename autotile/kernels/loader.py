@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from autotile.assets import templates_dir
 from autotile.errors import AutotileError, KernelError, UsageError
@@ -45,6 +46,14 @@ def load_kernel(name: str, extra: Roots = ()) -> Kernel:
     if name not in folders:
         raise KernelError(f"no kernel {name!r}{did_you_mean(name, folders)}; there are: {', '.join(folders)}")
     return read_folder(folders[name])
+
+
+def beside(file: str, name: str) -> dict[str, Any]:
+    """The names that another file of a kernel's folder defines: a long kernel.py may keep its parts in such.
+
+    `beside(__file__, "rules.py")["RULES"]`. All files of Python in a folder count for the identity of its kernel.
+    """
+    return runpy.run_path(str(Path(file).with_name(name)), run_name=f"autotile_kernel_{Path(file).parent.name}")
 
 
 def read_folder(folder: Path) -> Kernel:

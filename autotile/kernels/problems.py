@@ -41,6 +41,7 @@ def make_problem(kernel: Kernel, sizes: Mapping[str, Any], dtype: str | None) ->
             f"it has {', '.join(kernel.dtypes)}"
         )
     required = Problem(kernel.name, tuple((name, int(sizes[name])) for name in kernel.dimensions), chosen)
+    required = replace(required, switches=tuple(switch.name for switch in kernel.switches if sizes.get(switch.name)))
     problem = replace(required, options=tuple(_options(kernel, required, sizes)))
     if problem.in_place:
         _check_in_place(kernel, problem)
@@ -52,14 +53,19 @@ def sizes_of(kernel: Kernel, problem: Problem) -> dict[str, int]:
     given = dict(problem.options)
     sizes = dict(problem.sizes)
     for size in kernel.optional:
-        sizes[size.name] = given[size.name] if size.name in given else _default_of(kernel, size, sizes)
+        sizes[size.name] = given[size.name] if size.name in given else _default_of(kernel, problem, size, sizes)
     return sizes
 
 
+def switch_scope(kernel: Kernel, problem: Problem) -> dict[str, int]:
+    """Every switch of the kernel as expressions see it."""
+    return {f"problem.{switch.name}": int(switch.name in problem.switches) for switch in kernel.switches}
+
+
 def _check_size(kernel: Kernel, name: str, size: Any) -> None:
-    if name == IN_PLACE:
-        if size not in (True, False):
-            raise UsageError(f"{kernel.name}: in_place must be true or false, not {size!r}")
+    if name == IN_PLACE or name in [switch.name for switch in kernel.switches]:
+        if not isinstance(size, (int, np.integer, np.bool_)) or size not in (True, False):
+            raise UsageError(f"{kernel.name}: {name} must be true or false, not {size!r}")
         return
     least, most = (0, MOST_OFFSET) if name == OFFSET else (1, 2**31 - 1)
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not least <= size <= most:
@@ -70,7 +76,7 @@ def _options(kernel: Kernel, problem: Problem, sizes: Mapping[str, Any]) -> Iter
     """What is not as usual. Raises UsageError for an optional size below its least."""
     known = dict(problem.sizes)
     for size in kernel.optional:
-        least = _default_of(kernel, size, known)
+        least = _default_of(kernel, problem, size, known)
         given = int(sizes.get(size.name, least))
         if given < least:
             raise UsageError(f"{kernel.name}: {size.name} must be at least {least} here, not {given}")
@@ -82,8 +88,8 @@ def _options(kernel: Kernel, problem: Problem, sizes: Mapping[str, Any]) -> Iter
             yield name, int(sizes[name])
 
 
-def _default_of(kernel: Kernel, size: OptionalSize, known: Mapping[str, int]) -> int:
-    scope = {f"problem.{name}": value for name, value in known.items()}
+def _default_of(kernel: Kernel, problem: Problem, size: OptionalSize, known: Mapping[str, int]) -> int:
+    scope = {f"problem.{name}": value for name, value in known.items()} | switch_scope(kernel, problem)
     return Expression(size.default, f"kernel {kernel.name}, optional size {size.name}").whole(scope)
 
 
@@ -92,7 +98,8 @@ def _check_in_place(kernel: Kernel, problem: Problem) -> None:
     if kernel.layout_of(source, problem) == kernel.layout_of(target, problem):
         return
     sizes = sizes_of(kernel, problem)
-    pairs = [*zip(source.shape, target.shape, strict=True), (source.pitch, target.pitch), (source.step, target.step)]
+    dims = kernel.stored_dims(source, problem), kernel.stored_dims(target, problem)
+    pairs = [*zip(*dims, strict=True), (source.pitch, target.pitch), (source.step, target.step)]
     differ = [f"{b} must be {a}, {sizes[a]}, not {sizes[b]}" for a, b in pairs if a and b and sizes[a] != sizes[b]]
     raise UsageError(
         f"{kernel.name} in place: {target.name} must lie as {source.name} does: "

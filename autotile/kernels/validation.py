@@ -8,13 +8,20 @@ from collections.abc import Iterator, Mapping
 from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import KernelError
-from autotile.kernels.declarations import OF_CUDA, RESERVED, Input, Output, Size
+from autotile.kernels.declarations import OF_CUDA, RESERVED, Input, Output, Scalar, Scratch, Size
 from autotile.kernels.definition import Kernel
 from autotile.kernels.expressions import Expression
 from autotile.suggest import did_you_mean
-from autotile.types import IN_PLACE, OFFSET
+from autotile.types import IN_PLACE, OFFSET, Problem
 
 DEVICE_NAMES = frozenset({f"device.{name}" for name in DeviceInfo.__dataclass_fields__} | {"device.compute_capability"})
+
+
+SCALAR_TYPES = ("float", "double")
+"""Accumulators that a scalar can be passed in."""
+
+CALL_NAMES = ("out", "stream")
+"""Keywords of a tuned kernel's call, which a scalar's would hide."""
 
 
 def validate(kernel: Kernel) -> None:
@@ -24,6 +31,8 @@ def validate(kernel: Kernel) -> None:
     if not kernel.entry.isidentifier() or kernel.entry in OF_CUDA:
         raise KernelError(f"{kernel.entry!r} cannot be the name of a function in CUDA; set `entry` to another")
     _check_arguments(kernel)
+    _check_inputs(kernel)
+    _check_values(kernel)
     for name in (*(derived.name for derived in kernel.derived), *(trait.name for trait in kernel.traits)):
         if name in RESERVED or not name.isidentifier():
             raise KernelError(f"{name!r} cannot be the name of a derived value or a trait: it is reserved")
@@ -39,13 +48,21 @@ def validate(kernel: Kernel) -> None:
     for named in kernel.proof_sizes:
         kernel.problem(named)
     _check_defaults(kernel)
-    _try_out(kernel)
+    for problem in _switched(kernel, dict.fromkeys(kernel.dimensions, 1)):
+        _try_out(kernel, problem)
 
 
-def _try_out(kernel: Kernel) -> None:
+def _switched(kernel: Kernel, sizes: Mapping[str, int]) -> list[Problem]:
+    """The problem with every switch off, with each alone on, and with all on."""
+    names = [switch.name for switch in kernel.switches]
+    sets = dict.fromkeys(((), *((name,) for name in names), tuple(names)))
+    return [kernel.problem({**sizes, **dict.fromkeys(on, True)}) for on in sets]
+
+
+def _try_out(kernel: Kernel, tried: Problem) -> None:
     """Works out all that the kernel's problems and its default configuration need: text, say, is no launch."""
     configuration = kernel.configuration()
-    for problem in kernel.proof_problems(kernel.problem(dict.fromkeys(kernel.dimensions, 1))):
+    for problem in (tried, *kernel.proof_problems(tried)):
         kernel.flops_of(problem)
         kernel.class_of(problem)
         kernel.bytes_of(problem)
@@ -64,6 +81,8 @@ def _check_arguments(kernel: Kernel) -> None:
     if not kernel.outputs:
         raise KernelError("no argument is an Output, so nothing could tell a right kernel from a wrong one")
     for argument in kernel.arguments:
+        if isinstance(argument, (Scalar, Scratch)):
+            continue
         if isinstance(argument, Size):
             names: tuple[str, ...] = (argument.name,)
         else:
@@ -72,9 +91,14 @@ def _check_arguments(kernel: Kernel) -> None:
             if name not in kernel.sizes:
                 what = "the size" if isinstance(argument, Size) else f"array {argument.name!r}: its dimension"
                 raise KernelError(f"{what} {name!r} is not among the kernel's: {', '.join(kernel.sizes)}")
-    for name in kernel.sizes:
-        if name in RESERVED or name in (OFFSET, IN_PLACE, "alignment", "dtype") or kernel.sizes.count(name) > 1:
-            raise KernelError(f"{name!r} cannot be the name of a size: it is reserved, or declared twice")
+    stated = [*kernel.sizes, *(switch.name for switch in kernel.switches)]
+    for name in stated:
+        if name in RESERVED or name in (OFFSET, IN_PLACE, "alignment", "dtype") or stated.count(name) > 1:
+            what = "a size" if name in kernel.sizes else "a switch"
+            raise KernelError(f"{name!r} cannot be the name of {what}: it is reserved, or declared twice")
+    for named in kernel.proof_sizes:
+        if beside := set(named) & {switch.name for switch in kernel.switches}:
+            raise KernelError(f"check_sizes name the switch {min(beside)!r}: a winner proves itself with its own")
     for array in kernel.arrays:
         _check_gaps(kernel, array)
     if kernel.in_place:
@@ -82,6 +106,39 @@ def _check_arguments(kernel: Kernel) -> None:
     classes = [shape_class.name for shape_class in kernel.classes]
     if repeated := {name for name in classes if classes.count(name) > 1}:
         raise KernelError(f"classes {', '.join(sorted(repeated))}: declared twice")
+
+
+def _check_inputs(kernel: Kernel) -> None:
+    """What an input says beside its shape names what there is, and fits."""
+    switches, outputs = [switch.name for switch in kernel.switches], {output.name: output for output in kernel.outputs}
+    for array in kernel.inputs:
+        for what, name in (("turned", array.turned), ("when", array.when)):
+            if name and name not in switches:
+                raise KernelError(f"array {array.name!r}: {what} {name!r} is no switch of the kernel")
+        if array.turned and len(array.shape) < 2:
+            raise KernelError(f"array {array.name!r}: what is turned has two dimensions at least")
+        if array.when and array.name in kernel.in_place:
+            raise KernelError(f"array {array.name!r}: an output cannot take the place of what may not be there")
+        if array.may_be and (array.may_be not in outputs or outputs[array.may_be].shape != array.shape):
+            raise KernelError(f"array {array.name!r}: may_be {array.may_be!r} is no output of the same shape")
+
+
+def _check_values(kernel: Kernel) -> None:
+    """Scalars and scratch: names of their own, a type to pass a scalar in, and one place to work in."""
+    names = [argument.name for argument in kernel.arguments]
+    taken = {*(s.name for s in kernel.switches), *(p.name for p in kernel.optional), *kernel.dimensions, *CALL_NAMES}
+    for argument in kernel.arguments:
+        if not isinstance(argument, (Scalar, Scratch)):
+            continue
+        if not argument.name.isidentifier() or names.count(argument.name) > 1 or argument.name in taken:
+            raise KernelError(f"{argument.name!r} cannot be the name of {argument!r}: it is taken, or no identifier")
+    if kernel.scalars and (odd := [n for n in kernel.dtypes if element_type(n).accumulator not in SCALAR_TYPES]):
+        raise KernelError(f"scalars are float or double; sums of {', '.join(odd)} are neither")
+    scratch = [argument.name for argument in kernel.arguments if isinstance(argument, Scratch)]
+    if len(scratch) > 1:
+        raise KernelError(f"{', '.join(scratch)}: a kernel has one Scratch at most")
+    if kernel.launch.scratch_bytes.strip() != "0" and not scratch:
+        raise KernelError("the launch has scratch_bytes, but no argument is a Scratch(…), which points to them")
 
 
 def _check_gaps(kernel: Kernel, array: Input | Output) -> None:
@@ -102,18 +159,24 @@ def _check_defaults(kernel: Kernel) -> None:
     """Defaults are the least allowed: rows that overlapped would be read as the matrix that they are not."""
     sides = {name: 101 + 37 * i for i, name in enumerate(kernel.dimensions)}
     for sizes in (sides, dict(zip(sides, reversed(sides.values()), strict=True)), dict.fromkeys(sides, 1)):
-        found = kernel.sizes_of(kernel.problem(sizes))
-        for size in kernel.optional:
-            if found[size.name] < 1:
-                raise KernelError(f"optional size {size.name!r}: its default is {found[size.name]} for {sizes}")
-        for array in kernel.arrays:
-            for what, name, axis in (("pitch", array.pitch, -1), ("step", array.step, -2)):
-                if name and found[name] < found[array.shape[axis]]:
-                    raise KernelError(
-                        f"array {array.name!r}: the default of its {what} {name!r} is {found[name]} for {sizes}, less "
-                        f"than {array.shape[axis]}, so rows or matrices would overlap; it must be "
-                        f"'problem.{array.shape[axis]}' at least"
-                    )
+        for problem in _switched(kernel, sizes):
+            _check_default_sizes(kernel, problem)
+
+
+def _check_default_sizes(kernel: Kernel, problem: Problem) -> None:
+    found = kernel.sizes_of(problem)
+    for size in kernel.optional:
+        if found[size.name] < 1:
+            raise KernelError(f"optional size {size.name!r}: its default is {found[size.name]} for {problem.asked}")
+    for array in kernel.arrays:
+        dims = kernel.stored_dims(array, problem)
+        for what, name, axis in (("pitch", array.pitch, -1), ("step", array.step, -2)):
+            if name and found[name] < found[dims[axis]]:
+                raise KernelError(
+                    f"array {array.name!r}: the default of its {what} {name!r} is {found[name]} for {problem.asked}, "
+                    f"less than {dims[axis]}, so rows or matrices would overlap; it must be "
+                    f"'problem.{dims[axis]}' at least"
+                )
 
 
 def _check_in_place(kernel: Kernel) -> None:
@@ -124,7 +187,7 @@ def _check_in_place(kernel: Kernel) -> None:
 
 def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
     """Every expression of the declaration: where it stands, its text, and the names that it may use."""
-    sizes = {f"problem.{name}" for name in kernel.dimensions}
+    sizes = {f"problem.{name}" for name in (*kernel.dimensions, *(switch.name for switch in kernel.switches))}
     for size in kernel.optional:
         yield f"optional size {size.name}", size.default, set(sizes)
         sizes.add(f"problem.{size.name}")
@@ -142,8 +205,13 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
     yield "launch shared_bytes", kernel.launch.shared_bytes, set(known)
     yield "launch static_shared_bytes", kernel.launch.static_shared_bytes, set(known)
     known |= {"threads", "shared_bytes", "static_shared_bytes"}
+    yield "launch scratch_bytes", kernel.launch.scratch_bytes, set(known)
+    known.add("scratch_bytes")
     for side in kernel.launch.grid:
         yield "launch grid", side, known
+    for step in kernel.launch.steps:
+        for text in (step.when, *step.grid, *step.block):
+            yield f"launch step {step.name}", text, known
     for side in kernel.trace_sizes:
         yield "trace_sizes", side, known
     for trait in kernel.traits:

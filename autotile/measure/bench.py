@@ -133,14 +133,15 @@ class LocalBench:
         program = self.device.load(binary)
         for inputs in proof.inputs:
             self._watch("making the problem's data", 0)
-            workload = make_workload(variant.kernel, variant.problem, inputs.seed, inputs.kind)
+            workload = make_workload(variant.kernel, variant.problem, inputs.seed, inputs.kind, inputs.over)
             offset_bytes = proof.offset_bytes or workload.offset_bytes
             with self.device.stage(replace(workload, offset_bytes=offset_bytes), comparer) as stage:
                 checks = []
                 for _ in range(1 if self.device.info.estimated else runs):  # the emulator repeats itself
                     self._watch("checking", 1)
                     checks.append(stage.check(program, variant.launch))
-            where = f"on {variant.problem.label}, {inputs.kind} data: "
+            over = ", its output over an input" if inputs.over else ""
+            where = f"on {variant.problem.label}, {inputs.kind} data{over}: "
             worst = max(worst, require_still(checks, variant.kernel, where))
         return worst
 

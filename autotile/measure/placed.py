@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autotile.devices.base import is_exact, require_comparable
+from autotile.devices.base import is_exact, require_comparable, wide_dtype
 from autotile.dtypes import element_type
 from autotile.kernels import Kernel
 from autotile.kernels.layout import Layout
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 def held_bytes(kernel: Kernel, problem: Problem) -> int:
     """Bytes that the arrays of a problem take, gaps included: few that move may lie far apart."""
-    elements = sum(kernel.layout_of(argument, problem).extent for argument in kernel.arrays)
+    elements = sum(kernel.layout_of(argument, problem).extent for argument in kernel.arrays_of(problem))
     return elements * element_type(problem.dtype).itemsize
 
 
@@ -32,25 +32,32 @@ def logical(array: Array, layout: Layout | None) -> Array:
     return np.lib.stride_tricks.as_strided(array, layout.shape, strides)
 
 
-def with_gaps(name: str, layout: Layout, reference: Array, bound: Array | float, gaps: Array) -> Array:
-    """What the memory of an output must hold: `reference` where its elements are, and `gaps`, which are flat, between.
+def with_gaps(
+    name: str, layout: Layout, reference: Array, bound: Array | float, gaps: Array
+) -> tuple[Array, Array | float]:
+    """What the memory of an output must hold: `reference` where its elements are, and `gaps`, which are flat, between;
+    and its error bound, flat too, which is 0 in the gaps: what lies there is not to be touched.
 
-    `gaps` become the result. Raises ValueError for a reference of another shape or dtype, and for a bound other than 0:
-    what lies in the gaps is not to be touched, and only the comparison to the last bit can tell.
+    Raises ValueError for a reference or a bound of another shape or dtype.
     """
-    if not is_exact(bound):
-        raise ValueError(
-            f"output {name!r} has gaps between its rows, which the kernel must leave as they are, and which are "
-            "compared with its elements: its error bound must be the number 0, or its rows without a pitch and a step"
-        )
     require_comparable(name, layout.shape, gaps.dtype, reference, bound)
-    logical(gaps, layout)[...] = reference
-    return gaps
+    if is_exact(bound):
+        flat = gaps.copy()
+        logical(flat, layout)[...] = reference
+        return flat, 0.0
+    flat, bounds = gaps.astype(wide_dtype(gaps.dtype)), np.zeros(gaps.shape)
+    logical(flat, layout)[...] = reference
+    logical(bounds, layout)[...] = bound
+    return flat, bounds
 
 
-def unwritten(reference: Array, layout: Layout) -> Array:
-    """What the memory of an output holds before a launch: the gaps of `reference`, which is flat, and in each element
-    the complement of its bits, so that one that is never written differs, and one of which a part is not."""
+def unwritten(reference: Array, layout: Layout, gaps: Array) -> Array:
+    """What the memory of an output holds before a launch: `gaps`, and in each element what tells that it is not
+    written, nor a part of it: the complement of the bits that it must have, or NaN where it is held to a bound."""
+    if reference.dtype != gaps.dtype:
+        poisoned: Array = gaps.copy()
+        logical(poisoned, layout)[...] = np.nan
+        return poisoned
     before: Array = reference.copy()
     bits = np.dtype(f"u{min(before.itemsize, 8)}")  # complex numbers of 16 bytes are two words
     elements = logical(before, layout).view(bits)

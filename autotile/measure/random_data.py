@@ -34,6 +34,12 @@ def random_array(element: ElementType, shape: tuple[int, ...], generator: np.ran
     return generator.integers(limits.min, limits.max, shape, dtype=element.numpy, endpoint=True)
 
 
+def random_scalar(generator: np.random.Generator) -> float:
+    """Of either sign and a magnitude from 0.5 to 2, exact in float32, never 1: a kernel that leaves one out shows."""
+    magnitude = (2 * int(generator.integers(2**20, 2**22)) + 1) / 2**22  # of an odd numerator, so no whole number
+    return magnitude if generator.integers(2) else -magnitude
+
+
 def _in_chunks(element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
     """numpy lets go of its lock while it draws and while it copies, so threads are enough."""
     array = np.empty(shape, element.numpy)

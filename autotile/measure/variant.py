@@ -12,7 +12,7 @@ from autotile.devices.info import MAX_GRID, DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import LaunchError, UsageError, WrongResult
 from autotile.kernels import Kernel
-from autotile.measure.workload import Kind
+from autotile.measure.workload import Kind, takes_place
 from autotile.space import violations
 from autotile.types import Configuration, Launch, Problem, Source
 
@@ -33,18 +33,23 @@ def make_variant(
 ) -> Variant:
     """Renders the source and works out the launch. Raises LaunchError for a grid that no device takes."""
     launch = kernel.launch_of(problem, configuration, alignment)
-    for axis, blocks, most in zip("xyz", launch.grid, MAX_GRID, strict=True):
-        if not 1 <= blocks <= most:
-            raise LaunchError(f"the grid has {blocks} blocks along {axis}; CUDA allows 1 to {most}")
+    grids = [("", launch.grid), *((f" of {kernel.entry}{step.entry_suffix}", step.grid) for step in launch.steps)]
+    for whose, grid in grids:
+        for axis, blocks, most in zip("xyz", grid, MAX_GRID, strict=True):
+            if not 1 <= blocks <= most:
+                raise LaunchError(f"the grid{whose} has {blocks} blocks along {axis}; CUDA allows 1 to {most}")
+    if launch.scratch_bytes < 0:
+        raise LaunchError(f"the launch works in {launch.scratch_bytes} bytes of scratch memory; 0 is the least")
     return Variant(kernel, problem, configuration, render(kernel, problem, configuration, alignment), launch)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Which data a check uses: a seed and a kind (see workload.py)."""
+    """Which data a check uses: a seed and a kind, and whether outputs lie over inputs (see workload.py)."""
 
     seed: int
     kind: Kind
+    over: bool = False
 
 
 PROOF_RUNS = 3
@@ -60,6 +65,10 @@ PROOF_INPUTS = (
 
 MANY_INPUTS = PROOF_INPUTS[:2]
 """For problems of many blocks, which cost more: what goes wrong there has to do with places, not with values."""
+
+
+OVER_INPUTS = (Inputs(6, "random", over=True), Inputs(7, "special", over=True))
+"""For problems with an input that may be the output itself: a kernel that reads there what it has written shows."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +93,19 @@ def proofs_of(variant: Variant, device: DeviceInfo) -> list[Proof]:
     """
     proofs = list(_odd_proofs(variant, device))
     many = [problem for problem in many_blocks(variant) if serves(variant, problem, device)]
-    proofs += [Proof(make_variant(variant.kernel, problem, variant.configuration), MANY_INPUTS) for problem in many]
+    proofs += [
+        Proof(made, MANY_INPUTS + inputs_over(made, OVER_INPUTS[:1]))
+        for made in (make_variant(variant.kernel, problem, variant.configuration) for problem in many)
+    ]
     if all(proof.variant.source.text != variant.source.text for proof in proofs):
-        proofs.append(Proof(variant, PROOF_INPUTS))
+        proofs.append(Proof(variant, PROOF_INPUTS + inputs_over(variant)))
     return proofs
+
+
+def inputs_over(variant: Variant, inputs: tuple[Inputs, ...] = OVER_INPUTS) -> tuple[Inputs, ...]:
+    """`inputs` where an output may lie over an input of the variant's problem, which is not in place itself."""
+    kernel, problem = variant.kernel, variant.problem
+    return inputs if not problem.in_place and takes_place(kernel, problem, over=True) else ()
 
 
 def _odd_proofs(variant: Variant, device: DeviceInfo) -> Iterator[Proof]:
@@ -97,7 +115,7 @@ def _odd_proofs(variant: Variant, device: DeviceInfo) -> Iterator[Proof]:
         if not serves(variant, problem, device) or (device.estimated and kernel.bytes_of(problem) > MOST_TRACED_BYTES):
             continue
         aligned = make_variant(kernel, problem, configuration)
-        yield Proof(aligned, PROOF_INPUTS)
+        yield Proof(aligned, PROOF_INPUTS + inputs_over(aligned))
         unaligned = make_variant(kernel, problem, configuration, itemsize)
         if unaligned.source.text != aligned.source.text and serves(variant, problem, device, itemsize):
             yield Proof(unaligned, PROOF_INPUTS, itemsize)

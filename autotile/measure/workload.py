@@ -22,15 +22,15 @@ from typing import Any, Literal, TypeAlias, get_args
 import ml_dtypes
 import numpy as np
 
-from autotile.devices.base import Workload, is_exact
+from autotile.devices.base import Workload, WorkloadArgument, is_exact
 from autotile.dtypes import ElementType, element_type
 from autotile.errors import KernelError
-from autotile.kernels import Arrays, Input, Kernel, Output
+from autotile.kernels import Argument, Arrays, Input, Kernel, Output, Scalar, Scratch, Size
 from autotile.kernels.layout import Layout
 from autotile.kernels.loader import DEFINITION
 from autotile.measure.placed import logical, unwritten, with_gaps
-from autotile.measure.random_data import random_array
-from autotile.types import Problem
+from autotile.measure.random_data import random_array, random_scalar
+from autotile.types import SCRATCH, Problem
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Kind: TypeAlias = Literal["random", "cancelling", "special", "scaled"]
@@ -40,9 +40,13 @@ FEWEST_UNTOUCHED = 4
 """NaN and infinities reach at most one output in so many, for each input."""
 
 
-def make_workload(kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = "random") -> Workload:
+def make_workload(
+    kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = "random", over: bool = False
+) -> Workload:
     """Inputs of a kind drawn from `seed`, the kernel's reference and its error bound, for one problem.
 
+    Scalars are drawn too, and reach the reference and the bound beside the inputs, as float64 arrays without a shape.
+    With `over`, outputs lie in the place of the inputs that may be they, where both lie alike.
     Arrays with gaps are flat, with random values in the gaps; the reference and the bound see their elements alone.
     The bound is worked out with 0 in place of NaN and infinity: an output that these do not reach keeps its bound, and
     one that they do is compared by position.
@@ -54,25 +58,29 @@ def make_workload(kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = 
     element = element_type(problem.dtype)
     generator = np.random.default_rng([seed, *(size for _, size in problem.sizes)])
     layouts = layouts_of(kernel, problem)
-    inputs = {argument.name: _random(kernel, problem, argument, generator) for argument in kernel.inputs}
+    inputs = {argument.name: _random(kernel, problem, argument, generator) for argument in kernel.inputs_of(problem)}
+    scalars = {scalar.name: random_scalar(generator) for scalar in kernel.scalars}
     views = {name: logical(array, layouts.get(name)) for name, array in inputs.items()}
     if kind == "cancelling":
-        _pair(kernel, views, generator)
+        _pair(kernel, problem, views, generator)
     elif kind == "special":
-        for argument in kernel.inputs:
+        for argument in kernel.inputs_of(problem):
             _strew(element, views[argument.name], _most_non_finite(kernel, argument, problem), generator)
     elif kind == "scaled":
         for array in views.values():
             _scale(element, array, generator)
     finite = {name: _finite(array) for name, array in views.items()} if kind == "special" else views
+    wide = {name: np.array(value) for name, value in scalars.items()}
     try:
         # inf - inf and 1 / 0 are what special values are there for; of any other data numpy's warning is worth reading.
         with np.errstate(invalid="ignore", divide="ignore") if kind == "special" else nullcontext():
-            reference = kernel.reference(_read_only(views), problem)
-        bound = kernel.error_bound(_read_only(finite), problem)
-        made = _workload(kernel, problem, inputs, *_by_output(kernel, reference, bound), generator)
+            reference = kernel.reference(_read_only(views | wide), problem)
+        bound = kernel.error_bound(_read_only(finite | wide), problem)
+        references, bounds = _by_output(kernel, reference, bound)
+        places = takes_place(kernel, problem, over)
+        made = _workload(kernel, problem, (inputs, scalars), references, bounds, places, generator)
         if kind == "random":
-            _require_telling(made)
+            _require_telling(references, bounds)  # by index: what lies in gaps would tell in any case
         return made
     except Exception as error:  # the reference is the kernel author's code: whatever is wrong with it is said as such
         advice = "; it may not write to its inputs: copy them first" if "read-only" in str(error) else ""
@@ -84,8 +92,18 @@ def make_workload(kernel: Kernel, problem: Problem, seed: int = 0, kind: Kind = 
 
 def layouts_of(kernel: Kernel, problem: Problem) -> dict[str, Layout]:
     """Where the elements of those arrays lie that have gaps."""
-    layouts = {argument.name: kernel.layout_of(argument, problem) for argument in kernel.arrays}
+    layouts = {argument.name: kernel.layout_of(argument, problem) for argument in kernel.arrays_of(problem)}
     return {name: layout for name, layout in layouts.items() if not layout.dense}
+
+
+def takes_place(kernel: Kernel, problem: Problem, over: bool) -> dict[str, str]:
+    """Outputs that lie in the place of an input, and that input: of a problem in place, and, with `over`, those that a
+    call may pass so, where both lie alike."""
+    if problem.in_place:
+        return {kernel.in_place[1]: kernel.in_place[0]}
+    layouts = {argument.name: kernel.layout_of(argument, problem) for argument in kernel.arrays_of(problem)}
+    passed = ((a.may_be, a.name) for a in kernel.inputs_of(problem) if over and a.may_be)
+    return {output: source for output, source in passed if layouts[output] == layouts[source]}
 
 
 def _random(kernel: Kernel, problem: Problem, argument: Input | Output, generator: np.random.Generator) -> Array:
@@ -111,29 +129,28 @@ def _by_output(kernel: Kernel, reference: Any, bound: Any) -> tuple[dict[str, Ar
 def _workload(
     kernel: Kernel,
     problem: Problem,
-    inputs: Arrays,
-    reference: dict[str, Array],
-    bound: dict[str, Array | float],
+    given: tuple[dict[str, Array], dict[str, float]],
+    references: Mapping[str, Array],
+    bounds: Mapping[str, Array | float],
+    places: dict[str, str],
     generator: np.random.Generator,
 ) -> Workload:
-    """`reference` is by index; that of an output with gaps becomes flat here."""
-    element, sizes, layouts = element_type(problem.dtype), kernel.sizes_of(problem), layouts_of(kernel, problem)
-    takes_place = {kernel.in_place[1]: kernel.in_place[0]} if problem.in_place else {}
-    before = {output: inputs[source] for output, source in takes_place.items()}
+    """`references` and `bounds` are by index; those of an output with gaps are flat in the result."""
+    inputs, scalars = given
+    reference, bound = dict(references), dict(bounds)
+    element, layouts = element_type(problem.dtype), layouts_of(kernel, problem)
+    before = {output: inputs[source] for output, source in places.items()}
     outputs = {argument.name: (kernel.shape_of(argument, problem), element.numpy) for argument in kernel.outputs}
     for argument in kernel.outputs:
         name, layout = argument.name, layouts.get(argument.name)
         if layout is None:
             continue
-        gaps = before[name].copy() if name in before else _random(kernel, problem, argument, generator)
-        reference[name] = with_gaps(name, layout, reference[name], bound[name], gaps)
+        gaps = before[name] if name in before else _random(kernel, problem, argument, generator)
+        reference[name], bound[name] = with_gaps(name, layout, reference[name], bound[name], gaps)
         outputs[name] = ((layout.extent,), element.numpy)
-        before.setdefault(name, unwritten(reference[name], layout))
+        before.setdefault(name, unwritten(reference[name], layout, gaps))
     return Workload(
-        arguments=tuple(
-            argument.name if isinstance(argument, (Input, Output)) else sizes[argument.name]
-            for argument in kernel.arguments
-        ),
+        arguments=_arguments(kernel, problem, scalars),
         inputs=inputs,
         outputs=outputs,
         reference=reference,
@@ -141,21 +158,38 @@ def _workload(
         offset_bytes=problem.offset * element.itemsize,
         layouts=layouts,
         before=before,
-        takes_place=takes_place,
+        takes_place=places,
     )
+
+
+def _arguments(kernel: Kernel, problem: Problem, scalars: Mapping[str, float]) -> tuple[WorkloadArgument, ...]:
+    sizes, arrays = kernel.sizes_of(problem), {argument.name for argument in kernel.arrays_of(problem)}
+    scalar = element_type(problem.dtype).scalar
+    passed: dict[str, np.float32 | np.float64] = {name: scalar(value) for name, value in scalars.items()}
+
+    def value(argument: Argument) -> WorkloadArgument:
+        if isinstance(argument, Size):
+            return sizes[argument.name]
+        if isinstance(argument, Scalar):
+            return passed[argument.name]
+        if isinstance(argument, Scratch):
+            return SCRATCH
+        return argument.name if argument.name in arrays else None
+
+    return tuple(value(argument) for argument in kernel.arguments)
 
 
 FEWEST_TELLING = 16
 """Outputs of fewer elements may be 0 by chance."""
 
 
-def _require_telling(workload: Workload) -> None:
+def _require_telling(references: Mapping[str, Array], bounds: Mapping[str, Array | float]) -> None:
     """Raises ValueError for an error bound that would let an output of zeros pass: it would prove nothing."""
-    for name, reference in workload.reference.items():
-        if is_exact(workload.bound[name]):
+    for name, reference in references.items():
+        if is_exact(bounds[name]):
             continue  # nothing but the result itself passes
         size = np.abs(reference.astype(np.float64) if reference.dtype.kind != "c" else reference)
-        if size.size >= FEWEST_TELLING and np.all(size <= workload.bound[name]) and np.any(size > 0):
+        if size.size >= FEWEST_TELLING and np.all(size <= bounds[name]) and np.any(size > 0):
             raise ValueError(
                 f"the error bound of output {name!r} would let zeros pass: it is above the result's size everywhere"
             )
@@ -172,26 +206,31 @@ def _read_only(inputs: Arrays) -> Arrays:
 # ---- cancelling -----------------------------------------------------------------------------------------------------
 
 
-def _pair(kernel: Kernel, inputs: Arrays, generator: np.random.Generator) -> None:
+def _pair(kernel: Kernel, problem: Problem, inputs: Arrays, generator: np.random.Generator) -> None:
     """Along its last axis the first input gets pairs (v, −v); the others get equal values at the same two places of
     the axis that bears the same dimension. A sum of products over it is 0; with an odd size one term is left.
 
     The places are drawn: were they neighbours, a tile or two steps left out would leave out whole pairs, and no trace.
     """
-    first, *others = kernel.inputs or (None,)
+    first, *others = kernel.inputs_of(problem) or (None,)
     if first is None or not first.shape:
         return
-    dimension, array = first.shape[-1], inputs[first.name]
-    order = generator.permutation(array.shape[-1])
+
+    def along(argument: Input) -> Array:
+        """The input with the dimension that is paired first, however it is stored."""
+        return np.moveaxis(inputs[argument.name], kernel.stored_dims(argument, problem).index(dimension), 0)
+
+    dimension = first.shape[-1]
+    array = along(first)
+    order = generator.permutation(len(array))
     half = len(order) // 2
     one, other = order[:half], order[half : 2 * half]
     if array.dtype.kind == "i":  # the smallest integer has no counterpart
         np.maximum(array, np.iinfo(array.dtype).min + 1, out=array)
-    array[..., other] = -array[..., one]
+    array[other] = -array[one]
     for argument in others:
         if dimension in argument.shape:
-            along = np.moveaxis(inputs[argument.name], argument.shape.index(dimension), 0)
-            along[other] = along[one]
+            along(argument)[other] = along(argument)[one]
 
 
 # ---- special --------------------------------------------------------------------------------------------------------

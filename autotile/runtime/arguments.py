@@ -13,18 +13,23 @@ from autotile.errors import ArgumentTypeError, ArgumentValueError
 from autotile.kernels import Input, Kernel, Output
 from autotile.runtime.arrays import CUDA, HOST, View, view_of
 from autotile.runtime.strides import SHARES, common, gaps_of, meets_itself, pitch_and_step, same_place
+from autotile.types import Problem
 
 
 class ArgumentChecker:
-    """Checks the arrays of calls of one kernel, in one dtype, on one device, in place or not."""
+    """Checks the arrays of calls of one kernel in one dtype, with these switches on, in place or not, on one device."""
 
-    def __init__(self, kernel: Kernel, dtype: str, device: Device, in_place: bool = False) -> None:
+    def __init__(
+        self, kernel: Kernel, dtype: str, device: Device, in_place: bool = False, switches: tuple[str, ...] = ()
+    ) -> None:
         self._kernel, self._dtype, self._device = kernel, dtype, device
-        self._inputs, self._outputs = kernel.inputs, kernel.outputs
+        asked = Problem(kernel.name, (), dtype, switches=switches)
+        self._inputs, self._outputs = kernel.inputs_of(asked), kernel.outputs
+        self._dims = {argument.name: kernel.stored_dims(argument, asked) for argument in kernel.arrays}
         self._source, self._target = kernel.in_place if in_place else ("", "")
         one = {size.name for size in kernel.optional if size.default.strip() == "1"}
         self._spare = {a.name: len(list(takewhile(one.__contains__, a.shape))) for a in kernel.arrays}
-        self._gaps = gaps_of(kernel, self._source, self._target)
+        self._gaps = gaps_of(kernel.arrays_of(asked), self._source, self._target)
         self._empty_gpuarray = getattr(device, "empty_gpuarray", None)
         self._owns = getattr(device, "owns", lambda address: True)
         # PyTorch and CuPy allocate in whichever context is current, and the caller may have pushed one of his own.
@@ -107,9 +112,9 @@ class ArgumentChecker:
         gaps = self._gaps[argument.name]
         if not gaps.pitch:
             return f"{name} is not C-contiguous; pass a contiguous {'copy of it' if name != 'out' else 'array'}"
-        cols, rows = argument.shape[-1], argument.shape[-2]
+        *_, rows, cols = dims = self._dims[argument.name]
         matrices = ""
-        if len(argument.shape) > 2:
+        if len(dims) > 2:
             least = f", {rows} at least" if gaps.step else f" ({rows})"
             matrices = f", matrices a whole number of rows apart{least}"
         return (
@@ -138,7 +143,7 @@ class ArgumentChecker:
         sizes: dict[str, int] = {}
         missing: set[str] = set()
         for argument, view in zip(self._inputs, views, strict=True):
-            names = argument.shape
+            names = self._dims[argument.name]
             if len(view.shape) != len(names):
                 spare = len(names) - len(view.shape)
                 if not 0 < spare <= self._spare[argument.name]:
@@ -162,12 +167,13 @@ class ArgumentChecker:
         return sizes, missing
 
     def _wrong_rank(self, argument: Input, view: View) -> str:
-        spare = argument.shape[: self._spare[argument.name]]
+        dims = self._dims[argument.name]
+        spare = dims[: self._spare[argument.name]]
         left_out = f"; {', '.join(spare)} may be left out" if spare else ""
-        rank = len(argument.shape)
+        rank = len(dims)
         return (
             f"{argument.name} must have {rank} dimension{'s' if rank > 1 else ''} "
-            f"({' × '.join(argument.shape)}{left_out}), not shape {view.shape}"
+            f"({' × '.join(dims)}{left_out}), not shape {view.shape}"
         )
 
     def _require_in_place(self, views: Sequence[View], shapes: Sequence[tuple[int, ...]]) -> None:
@@ -222,6 +228,8 @@ class ArgumentChecker:
                 raise ArgumentValueError("elements of out may share memory with each other; pass a contiguous array")
             view = replace(self._made(argument, views, shape, sizes), home=view)
         for other, name in zip(views, self._inputs, strict=True):
+            if name.may_be == argument.name and same_place(view.home or view, other):
+                continue
             shared = common(view, other)
             if shared:
                 raise ArgumentValueError(self._why_apart(f"out {shared} memory with {name.name}", shared, view, other))

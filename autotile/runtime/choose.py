@@ -129,13 +129,14 @@ def _of_arch(arch: str, candidates: Iterable[_Candidate]) -> Iterator[_Candidate
 
 
 def _nearest(kernel: Kernel, problem: Problem, candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
-    """Those of the problem's own class first, then by sizes, alignment and time; of equals the store's before shipped
-    ones. Nothing is read before the first is asked for."""
+    """Those with the problem's own switches first, of these the ones of its class, then by sizes, alignment and time;
+    of equals the store's before shipped ones. Nothing is read before the first is asked for."""
     own_class = kernel.class_of(problem)
 
-    def farness(candidate: _Candidate) -> tuple[bool, float, bool, bool, bool, bool, float]:
+    def farness(candidate: _Candidate) -> tuple[bool, bool, float, bool, bool, bool, bool, float]:
         record, there = candidate.record, candidate.record.problem
         return (
+            there.switches != problem.switches,
             kernel.class_of(there) != own_class,
             distance(kernel, there, problem),
             there.offset != problem.offset,
@@ -216,13 +217,20 @@ def _failed(trials: Iterable[Record], template: str) -> dict[str, Record]:
 def _differences(
     kernel: Kernel, record: Record, problem: Problem, device: DeviceInfo, template: str
 ) -> tuple[str, ...]:
-    """In what a request is not what was tuned. An optional size counts where either problem states it."""
+    """In what a request is not what was tuned. An optional size counts where either problem states it, a switch where
+    it is on in one of them."""
     there, here = ({**kernel.sizes_of(one), OFFSET: one.offset} for one in (record.problem, problem))
     stated = {*kernel.dimensions, *dict(record.problem.options), *dict(problem.options)}
     found = [
         f"{name} (tuned {there[name]}, asked {size})"
         for name, size in here.items()
         if name in stated and there[name] != size
+    ]
+    on_there, on_here = record.problem.switches, problem.switches
+    found += [
+        f"{switch.name} (tuned {_on(switch.name in on_there)}, asked {_on(switch.name in on_here)})"
+        for switch in kernel.switches
+        if (switch.name in on_there) != (switch.name in on_here)
     ]
     pairs: tuple[tuple[str, Callable[[Identity], str], str], ...] = (
         ("device", lambda identity: identity.device, device.name),
@@ -233,3 +241,7 @@ def _differences(
         f"{what} (tuned {of(record.identity)}, here {now})" for what, of, now in pairs if of(record.identity) != now
     ]
     return tuple(found)
+
+
+def _on(state: bool) -> str:
+    return "on" if state else "off"

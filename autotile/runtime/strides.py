@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotile.kernels import Kernel
+from autotile.kernels import Input, Output
 from autotile.kernels.layout import Layout
 from autotile.runtime.arrays import View
 
@@ -31,13 +31,12 @@ class Gaps:
     shared: bool
 
 
-def gaps_of(kernel: Kernel, source: str, target: str) -> dict[str, Gaps]:
+def gaps_of(arrays: Sequence[Input | Output], source: str, target: str) -> dict[str, Gaps]:
     """By argument. The two arguments of a kernel in place have a pitch, or a step, only where both do."""
-    arrays = {argument.name: argument for argument in kernel.arrays}
-    pair = [arrays[name] for name in (source, target) if name]
-    names = [name for a in kernel.arrays for name in (a.pitch, a.step) if name]
+    pair = [argument for argument in arrays if argument.name in (source, target)]
+    names = [name for a in arrays for name in (a.pitch, a.step) if name]
     found = {}
-    for argument in kernel.arrays:
+    for argument in arrays:
         pitch, step = argument.pitch, argument.step
         if argument in pair:
             pitch = pitch if all(a.pitch for a in pair) else ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cached_property
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,8 +13,7 @@ import numpy as np
 from autotile.build import Builder, compiler_at_hand, find_built
 from autotile.codegen import render
 from autotile.devices.base import Device
-from autotile.devices.cuda import Pointer
-from autotile.devices.cuda.device import foreign_stream
+from autotile.devices.cuda import Moving, Pointer
 from autotile.errors import ArgumentTypeError, ArgumentValueError, CompileError, ConfigurationError, NotTuned
 from autotile.kernels import Kernel, Size
 from autotile.kernels.definition import FRESH_ALIGNMENT
@@ -22,9 +21,14 @@ from autotile.measure.variant import make_variant
 from autotile.runtime.arguments import ArgumentChecker
 from autotile.runtime.arrays import HOST, View
 from autotile.runtime.choose import DEFAULT, Choice
+from autotile.runtime.empty import fill_empty
 from autotile.runtime.notes import warn_once
+from autotile.runtime.quick import QuickCalls, handle_of
+from autotile.runtime.scalars import ScalarChecker, Scalars
+from autotile.runtime.scratch import ScratchMemory
+from autotile.runtime.strides import same_place
 from autotile.space import violations
-from autotile.types import IN_PLACE, Binary, Configuration, Launch, Problem, Record, Source
+from autotile.types import IN_PLACE, SCRATCH, Binary, Configuration, Launch, Problem, Record, Source
 
 _DEFAULT_STREAMS = {0, 1}
 """The two handles of the default stream."""
@@ -33,13 +37,15 @@ _CALLER = 6
 """Frames from a warning in `_binary` up to whoever called the kernel."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Plan:
-    """A loaded program, how to launch it, and every size that its arguments may ask for."""
+    """A loaded program, how to launch it, and every size that its arguments may ask for. `prepared` is the launch made
+    ready for calls on a GPU like those before, once there was one."""
 
     program: Any
     launch: Launch
     sizes: Mapping[str, int]
+    prepared: Any = None
 
 
 class TunedKernel:
@@ -48,6 +54,10 @@ class TunedKernel:
         c = matmul(a, b)                 # numpy, PyTorch, CuPy or pycuda in: the same kind out
         matmul(a, b, out=c)              # into c, on the stream that is current in the array's library
         matmul(a, b, out=c, stream=s)    # on s, a handle or a library's own stream
+        matmul(a, b, alpha=2.0)          # numbers that a kernel takes by value, by their names
+
+    Arrays come in the kernel's order, those alone that the loaded problem has (a bias, say, where it was loaded with
+    one), stored as it says (turned, say).
 
     Arrays must be of the kernel's dtype and fit together; sizes may differ from the tuned ones. They must be
     C-contiguous, or, where the kernel has a pitch for the argument, a row-major view of a larger array, `out` too: rows
@@ -79,9 +89,13 @@ class TunedKernel:
         """`choose` says what serves a call's problem that the loaded configuration does not fit."""
         self._strict, self._choose = strict, choose
         self._kernel, self._problem, self._choice, self._device = kernel, problem, choice, device
-        self._checker = ArgumentChecker(kernel, problem.dtype, device, problem.in_place)
-        self._arrays = tuple(argument.name for argument in kernel.arrays)
+        self._checker = ArgumentChecker(kernel, problem.dtype, device, problem.in_place, problem.switches)
+        self._scalars = ScalarChecker(kernel, problem.dtype)
+        self._inputs = kernel.inputs_of(problem)
+        self._arrays = tuple(argument.name for argument in kernel.arrays_of(problem))
         self._source, self._target = kernel.in_place if problem.in_place else ("", "")
+        self._scratch = ScratchMemory(device)
+        self._quick = self._quick_calls()
         self._of_gaps = {name for argument in kernel.arrays for name in (argument.pitch, argument.step)}
         self._plans: dict[tuple[tuple[tuple[str, int], ...], int], Plan] = {}
 
@@ -132,16 +146,23 @@ class TunedKernel:
 
     # ---- the call ------------------------------------------------------------------------------------------------
 
-    def __call__(self, *arrays: Any, out: Any = None, stream: Any = None) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None, stream: Any = None, **scalars: Any) -> Any:
+        values = self._scalars.values(scalars) if scalars else self._scalars.defaults
+        if self._quick is not None:
+            result = self._quick.call(arrays, out, stream, values)
+            if result is not None:
+                return result
         views, outputs, sizes = self._checker.check(arrays, out)
         if stream is not None and out is None and len(outputs) > bool(self._target):
             _require_current(stream, views[0])
         if 0 in sizes.values():
-            self._fill_empty(views, outputs, sizes)
+            fill_empty(self._kernel, self._problem, self._device, views, outputs, sizes, values)
         elif views[0].place == HOST and self._device.info.kind == "cuda":
-            self._run_from_host(views, outputs, sizes)
+            self._run_from_host(views, outputs, sizes, values)
         else:
-            self._run(views, outputs, sizes, stream)
+            plan = self._run(views, outputs, sizes, values, stream)
+            if self._quick is not None:
+                self._quick.learn(arrays, out, views, outputs[0], plan.launch, partial(self._prepared, plan, values))
         for view in outputs:
             view.send_home()
         owners = tuple((view.home or view).owner for view in outputs)
@@ -149,8 +170,12 @@ class TunedKernel:
 
     # ---- running -------------------------------------------------------------------------------------------------
 
-    def _run(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int], stream: Any) -> None:
-        if self._device.info.kind == "cuda":
+    def _run(
+        self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int], values: Scalars, stream: Any
+    ) -> Plan:
+        """Launches what serves these sizes, and gives it."""
+        on_gpu = self._device.info.kind == "cuda"
+        if on_gpu:
             addresses = [view.address for view in (*views, *outputs)]
             arrays: list[Any] = [Pointer(address) for address in addresses]
         else:
@@ -159,25 +184,59 @@ class TunedKernel:
         alignment = min(FRESH_ALIGNMENT, *(_alignment(address) for address in addresses))
         plan = self._plan(sizes, alignment)
         where = views[0].stream() if stream is None else stream
-        self._device.call(plan.program, plan.launch, self._arguments(arrays, plan.sizes), where)
+        if on_gpu:
+            self._call(plan, arrays, values, where)
+        else:
+            self._device.call(plan.program, plan.launch, self._arguments(arrays, plan.sizes, values, SCRATCH), where)
+        return plan
+
+    def _call(self, plan: Plan, arrays: Sequence[Any], values: Scalars, stream: Any) -> None:
+        """One launch on a GPU, with its scratch memory; the steps of two never come in turns on one stream."""
+        with self._scratch.lock if plan.launch.steps or plan.launch.scratch_bytes else nullcontext():
+            address = self._scratch.address(0 if stream is None else handle_of(stream), plan.launch.scratch_bytes)
+            scratch = Pointer(address) if address else None
+            arguments = self._arguments(arrays, plan.sizes, values, scratch)
+            self._device.call(plan.program, plan.launch, arguments, stream)
+
+    def _prepared(self, plan: Plan, values: Scalars, moving: Sequence[Moving]) -> Any:
+        """The plan's launch, ready for calls that differ in their addresses; made once."""
+        if plan.prepared is None:
+            device: Any = self._device
+            arguments = self._arguments(moving, plan.sizes, values, SCRATCH)
+            plan.prepared = device.prepare(plan.program, plan.launch, arguments)
+        return plan.prepared
+
+    def _quick_calls(self) -> QuickCalls | None:
+        """For a kernel of one output on a GPU."""
+        if self._device.info.kind != "cuda" or len(self._kernel.outputs) != 1:
+            return None
+        names = [argument.name for argument in self._inputs]
+        source = names.index(self._source) if self._source else None
+        target = self._kernel.outputs[0].name
+        return QuickCalls(self._device, self._scratch, self._problem.dtype, self._inputs, source, target)
 
     def _on_emulator(self, views: Sequence[View], outputs: Sequence[View]) -> list[Any]:
         """The arrays' memory as the emulator takes it: inputs read-only, but the one in place as its output.
 
         An input between whose rows an output lies is copied: no element is in both, but their memory would be.
         """
-        written = dict(zip((a.name for a in self._kernel.outputs), (view.flat() for view in outputs), strict=True))
+        names = [argument.name for argument in self._kernel.outputs]
+        written = dict(zip(names, (view.flat() for view in outputs), strict=True))
+        places = dict(zip(names, outputs, strict=True))
         read = []
-        for name, view in zip(self._arrays, views, strict=False):
-            if name == self._source:
-                read.append(written[self._target])
+        for argument, view in zip(self._inputs, views, strict=True):
+            target = self._target if argument.name == self._source else argument.may_be
+            if target and (argument.name == self._source or same_place(view, places[target])):
+                read.append(written[target])
                 continue
             memory = view.flat()
             interleaved = any(np.may_share_memory(memory, array) for array in written.values())
             read.append(_read_only(memory.copy() if interleaved else memory))
         return [*read, *written.values()]
 
-    def _run_from_host(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
+    def _run_from_host(
+        self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int], values: Scalars
+    ) -> None:
         """Through dense copies on the GPU, whatever lies between the rows on the host."""
         device: Any = self._device
         plan = self._plan({name: size for name, size in sizes.items() if name not in self._of_gaps}, FRESH_ALIGNMENT)
@@ -196,7 +255,7 @@ class TunedKernel:
                 else kept(device.empty_gpuarray((max(1, view.nbytes),), np.uint8).gpudata)
                 for name, view in zip(self._arrays[len(views) :], outputs, strict=True)
             ]
-            device.call(plan.program, plan.launch, self._arguments([*inputs, *results], plan.sizes))
+            self._call(plan, [*inputs, *results], values, None)
             for result, view in zip(results, outputs, strict=True):
                 array = view.numpy()
                 dense = array if view.contiguous else np.empty(view.shape, array.dtype)
@@ -204,16 +263,20 @@ class TunedKernel:
                 if dense is not array:
                     array[...] = dense
 
-    def _arguments(self, arrays: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
-        """Arrays (inputs, then outputs) and sizes in the order of the kernel's arguments."""
-        named = dict(zip(self._arrays, arrays, strict=True))
-        return [sizes[a.name] if isinstance(a, Size) else named[a.name] for a in self._kernel.arguments]
+    def _arguments(self, arrays: Sequence[Any], sizes: Mapping[str, int], values: Scalars, scratch: Any) -> list[Any]:
+        """In the order of the kernel's arguments; `arrays` are those that there are, inputs first."""
+        given: dict[Any, Any] = dict(zip(self._arrays, arrays, strict=True))
+        given |= zip((scalar.name for scalar in self._kernel.scalars), values, strict=True)
+        if self._kernel.scratch is not None:
+            given[self._kernel.scratch.name] = scratch
+        return [sizes[a.name] if isinstance(a, Size) else given.get(a.name) for a in self._kernel.arguments]
 
     def _plan(self, sizes: Mapping[str, int], alignment: int) -> Plan:
         """What to launch for these sizes; built at most once."""
         key = (tuple(sizes.items()), alignment)
         if key not in self._plans:
-            problem = self._kernel.problem({**sizes, IN_PLACE: True} if self._target else sizes, self._problem.dtype)
+            kept = ({IN_PLACE: True} if self._target else {}) | dict.fromkeys(self._problem.switches, True)
+            problem = self._kernel.problem({**sizes, **kept}, self._problem.dtype)
             variant = make_variant(self._kernel, problem, self._fitting(problem, alignment), alignment)
             try:
                 binary = self._binary(variant.source)
@@ -258,6 +321,8 @@ class TunedKernel:
         )
         self._choice = Choice(default, DEFAULT, None, ("the saved configuration does not compile here",))
         self._plans = {}
+        if self._quick is not None:
+            self._quick.forget()
         self.__dict__.pop("source", None)
 
     def _binary(self, source: Source) -> Binary:
@@ -277,49 +342,6 @@ class TunedKernel:
                 )
             return builder.build(source)
 
-    def _fill_empty(self, views: Sequence[View], outputs: Sequence[View], sizes: Mapping[str, int]) -> None:
-        """A size of 0: nothing to launch. Outputs that are not empty hold the reference's values (k = 0: zeros).
-
-        On a GPU this waits for all queued work, on whichever stream, before and after.
-        """
-        if not any(view.nbytes for view in outputs):
-            return
-        device: Any = self._device
-        on_gpu = views[0].place != HOST
-        if on_gpu:
-            device.synchronize()
-        problem = self._empty_problem(sizes)
-        inputs = {
-            a.name: self._on_host(view).reshape([sizes[name] for name in a.shape])
-            for a, view in zip(self._kernel.inputs, views, strict=True)
-        }
-        reference = self._kernel.reference(inputs, problem)
-        for argument, view in zip(self._kernel.outputs, outputs, strict=True):
-            values = np.ascontiguousarray(reference[argument.name], view.element.numpy).reshape(view.shape)
-            if on_gpu:
-                for address, index in view.stretches():
-                    device.write(address, values[index])
-            else:
-                view.numpy()[...] = values
-        if on_gpu:
-            device.synchronize()  # a copy from pageable memory returns before it has arrived
-
-    def _empty_problem(self, sizes: Mapping[str, int]) -> Problem:
-        """For the reference alone: no problem that is launched has a size of 0."""
-        shapes = {name for argument in self._kernel.arrays for name in argument.shape}
-        options = tuple((s.name, sizes[s.name]) for s in self._kernel.optional if s.name in shapes & sizes.keys())
-        return replace(self._problem.with_sizes(**sizes), options=options)
-
-    def _on_host(self, view: View) -> np.ndarray[Any, Any]:
-        if view.place == HOST:
-            return view.numpy()
-        values = np.empty(view.shape, view.element.numpy)
-        if values.nbytes:
-            device: Any = self._device
-            for address, index in view.stretches():
-                device.download(address, values[index])
-        return values
-
 
 def _require_current(stream: Any, view: View) -> None:
     """Raises ArgumentValueError when the result was allocated for one stream and would be written on another.
@@ -330,8 +352,7 @@ def _require_current(stream: Any, view: View) -> None:
     current = view.stream()
     if current is None:
         return
-    handle = foreign_stream(stream)
-    asked = int(stream.handle) if handle is None else handle
+    asked = handle_of(stream)
     if asked != current and {asked, current} != _DEFAULT_STREAMS:
         raise ArgumentValueError(
             f"{view.kind} would allocate the result on its current stream, and the kernel write it on another: pass "

@@ -8,6 +8,7 @@ import numpy as np
 
 from autotile.devices.info import DeviceInfo
 from autotile.kernels import Kernel
+from autotile.kernels.expressions import Expression
 from autotile.space import Space
 from autotile.types import Problem
 
@@ -40,8 +41,8 @@ def derived_columns(kernel: Kernel, problem: Problem, space: Space, device: Devi
         if scope[name].dtype.kind in "iuf":
             numbers.append(scope[name])
     blocks = np.ones(len(space))
-    for side in kernel.geometry[0]:
-        blocks = blocks * np.asarray(side.evaluate(scope), float)
+    for side in kernel.launch.grid:
+        blocks = blocks * np.asarray(Expression(side, f"kernel {kernel.name}, launch grid").evaluate(scope), float)
     resident = blocks_a_multiprocessor(scope, device)
     some = np.unique(np.linspace(0, len(space) - 1, SAMPLE).astype(np.int64))
     columns: list[Column] = []

@@ -47,6 +47,9 @@ _rest = itemgetter(*_COLUMNS)
 _measured = itemgetter("time_ms", "min_ms", "spread_ms", "runs", "stopped_early", "estimated")
 _MEASURED_TYPES = (float, float, float, int, bool, bool)
 _launched = itemgetter("grid", "block", "shared_bytes")
+_LAUNCH_KEYS = 3
+"""Of a launch that is nothing but geometry; another has its steps, which are read one at a time."""
+
 _SIX_INTEGERS = (int,) * 6
 _VALUE_TYPES = frozenset((bool, int, str))
 
@@ -100,8 +103,8 @@ def _record(shared: _Shared, rest: Any) -> Record | None:
     """The record, or None when anything is unusual."""
     try:
         values = _rest(rest)
-        if not _usual(tuple(map(type, values))):
-            return None
+        if len(rest) != len(_COLUMNS) or not _usual(tuple(map(type, values))):
+            return None  # what else stands there may belong to the head
         configuration, outcome, message, measured, launched, *plain, extra = values
         errors_and_times = (plain[5] or 0.0) + plain[6] + plain[7] + plain[8]
         measurement = _measurement(measured) if measured is not None else None
@@ -130,7 +133,12 @@ def _measurement(found: dict[str, Any]) -> Measurement:
 def _launch(found: dict[str, Any]) -> Launch:
     grid, block, shared_bytes = _launched(found)
     sides = (*grid, *block)
-    if type(shared_bytes) is not int or len(grid) != 3 or tuple(map(type, sides)) != _SIX_INTEGERS:
+    if (
+        len(found) != _LAUNCH_KEYS
+        or type(shared_bytes) is not int
+        or len(grid) != 3
+        or tuple(map(type, sides)) != _SIX_INTEGERS
+    ):
         raise ValueError
     return _same_launch(sides[:3], sides[3:], shared_bytes)
 

@@ -8,15 +8,28 @@ from dataclasses import replace
 from autotile.kernels import Kernel
 from autotile.types import Problem
 
+TURNED_OCTAVES = 8.0
+"""How far a problem is whose input is stored the other way round: it is read along another axis."""
+
+SWITCH_OCTAVES = 1.0
+"""How far one is that differs in another switch."""
+
 
 def distance(kernel: Kernel, one: Problem, other: Problem) -> float:
     """Octaves between the sizes, added up. Both problems have the kernel's dimensions.
 
     An optional size counts by how far it is from what is usual beside the problem's other sizes: a batch of 64 is 6
-    octaves from a single matrix, and two problems without gaps are no further apart for having pitches.
+    octaves from a single matrix, and two problems without gaps are no further apart for having pitches. Each switch
+    that is on in one of them alone counts too.
     """
     pairs = zip(_octaves(kernel, one), _octaves(kernel, other), strict=True)
-    return sum(abs(ours - theirs) for ours, theirs in pairs)
+    return sum(abs(ours - theirs) for ours, theirs in pairs) + _switched(kernel, one, other)
+
+
+def _switched(kernel: Kernel, one: Problem, other: Problem) -> float:
+    differ = {*one.switches} ^ {*other.switches}
+    turned = differ & {argument.turned for argument in kernel.inputs} if differ else set()
+    return TURNED_OCTAVES * len(turned) + SWITCH_OCTAVES * (len(differ) - len(turned))
 
 
 def _octaves(kernel: Kernel, problem: Problem) -> list[float]:

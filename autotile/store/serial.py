@@ -20,6 +20,7 @@ from autotile.types import (
     Dim3,
     Identity,
     Launch,
+    LaunchStep,
     Measurement,
     Problem,
     Record,
@@ -49,6 +50,7 @@ def to_object(record: Record) -> dict[str, Any]:
         "kernel": record.problem.kernel,
         "sizes": dict(record.problem.sizes),
         **({"options": dict(record.problem.options)} if record.problem.options else {}),
+        **({"switches": list(record.problem.switches)} if record.problem.switches else {}),
         "dtype": record.problem.dtype,
         "identity": {
             "device": identity.device,
@@ -64,9 +66,7 @@ def to_object(record: Record) -> dict[str, Any]:
         "configuration": dict(record.configuration.items_),
         "message": record.message,
         "measurement": _measurement_object(record.measurement),
-        "launch": None
-        if launch is None
-        else {"grid": list(launch.grid), "block": list(launch.block), "shared_bytes": launch.shared_bytes},
+        "launch": None if launch is None else _launch_object(launch),
         "source_digest": record.source_digest,
         "binary_digest": record.binary_digest,
         "registers": record.registers,
@@ -81,6 +81,24 @@ def to_object(record: Record) -> dict[str, Any]:
         "autotile_version": record.autotile_version,
         "extra": [list(pair) for pair in record.extra],
     }
+
+
+def _launch_object(launch: Launch) -> dict[str, Any]:
+    """Most launches have neither scratch memory nor steps, and no keys for them."""
+    found: dict[str, Any] = {
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "shared_bytes": launch.shared_bytes,
+    }
+    if launch.scratch_bytes:
+        found["scratch_bytes"] = launch.scratch_bytes
+    for key, steps in (("before", launch.before), ("after", launch.after)):
+        if steps:
+            found[key] = [
+                {"entry_suffix": step.entry_suffix, "grid": list(step.grid), "block": list(step.block)}
+                for step in steps
+            ]
+    return found
 
 
 def _measurement_object(measurement: Measurement | None) -> dict[str, Any] | None:
@@ -195,16 +213,20 @@ def shared_part(found: object) -> tuple[Problem, Identity]:
         raise Unreadable("no schema_version: not a record of autotile")
     if version != SCHEMA_VERSION:
         raise Unreadable(other_schema(version), version)
-    problem = _problem(_text(item, "kernel"), _sizes(item), _text(item, "dtype"), _options(item))
+    problem = _problem(_text(item, "kernel"), _sizes(item), _text(item, "dtype"), _options(item), _switches(item))
     return problem, _identity_of(_mapping(item.get("identity"), "identity"))
 
 
 @lru_cache(maxsize=1024)
 def _problem(
-    kernel: str, sizes: tuple[tuple[str, int], ...], dtype: str, options: tuple[tuple[str, int], ...]
+    kernel: str,
+    sizes: tuple[tuple[str, int], ...],
+    dtype: str,
+    options: tuple[tuple[str, int], ...],
+    switches: tuple[str, ...],
 ) -> Problem:
     """Shared between the records of a journal: they differ in little else than the configuration."""
-    return Problem(kernel, sizes, dtype, options)
+    return Problem(kernel, sizes, dtype, options, switches)
 
 
 @lru_cache(maxsize=1024)
@@ -243,7 +265,22 @@ def _launch(found: object) -> Launch | None:
     if found is None:
         return None
     item = _mapping(found, "launch")
-    return Launch(_dim3(item, "grid"), _dim3(item, "block"), _integer(item, "shared_bytes"))
+    return Launch(
+        _dim3(item, "grid"),
+        _dim3(item, "block"),
+        _integer(item, "shared_bytes"),
+        _integer(item, "scratch_bytes") if "scratch_bytes" in item else 0,
+        _steps(item, "before"),
+        _steps(item, "after"),
+    )
+
+
+def _steps(item: Mapping[str, Any], key: str) -> tuple[LaunchStep, ...]:
+    found = item.get(key, [])
+    if type(found) is not list:
+        raise _wrong(item, key, "a list of steps")
+    steps = [_mapping(step, key) for step in found]
+    return tuple(LaunchStep(_text(s, "entry_suffix"), _dim3(s, "grid"), _dim3(s, "block")) for s in steps)
 
 
 def _dim3(item: Mapping[str, Any], key: str) -> Dim3:
@@ -266,6 +303,14 @@ def _sizes(item: Mapping[str, Any], key: str = "sizes") -> tuple[tuple[str, int]
 def _options(item: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """What is not as usual about the problem; most records have no such key."""
     return _sizes(item, "options") if item.get("options") else ()
+
+
+def _switches(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is on, by name; most records have no such key."""
+    found = item.get("switches") or []
+    if type(found) is not list or not all(type(name) is str for name in found):
+        raise _wrong(item, "switches", "names")
+    return tuple(found)
 
 
 def _values(item: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:

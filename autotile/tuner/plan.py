@@ -43,11 +43,13 @@ class Plan:
 
     @property
     def first_rows(self) -> list[int]:
-        """What is tried before a sampler is asked: the points, or the kernel's default and what was best elsewhere."""
+        """What is tried before a sampler is asked: the points; or the default, what was best elsewhere, and presets."""
         if self.points:
             return list(self.points.values())
-        row = self.space.row_of(self.spec.kernel.configuration())
-        return list(dict.fromkeys([*([] if row is None else [row]), *self.warm]))
+        kernel = self.spec.kernel
+        named = [kernel.configuration(preset) for preset in ({}, *kernel.presets.values())]
+        default, *presets = (self.space.row_of(configuration) for configuration in named)
+        return list(dict.fromkeys(row for row in (default, *self.warm, *presets) if row is not None))
 
 
 def make_plan(spec: Spec, problem: Problem, workshop: Workshop) -> Plan:

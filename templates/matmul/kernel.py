@@ -1,90 +1,151 @@
-"""Matmul: C = A·B, row-major. The template is kernel.cu.j2, the story README.md, both beside this file."""
+"""Matmul: C = act(alpha·A·B + beta·addend + bias), row-major. The template is kernel.cu.j2, the story README.md.
+
+Beside this file: what C must be (reference.py), what cannot be (rules.py), points to begin from (presets.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from autotile.kernels import (
+    Derived,
+    Input,
+    Kernel,
+    LaunchPlan,
+    OptionalSize,
+    Output,
+    Parameter,
+    Scalar,
+    Scratch,
+    ShapeClass,
+    Size,
+    Step,
+    Switch,
+    Trait,
+    beside,
+)
 
-import numpy as np
+NUMERICS, RULES, PRESETS = (beside(__file__, name) for name in ("reference.py", "rules.py", "presets.py"))
 
-from autotile.dtypes import element_type
-from autotile.kernels import Derived, Input, Kernel, LaunchPlan, Output, Parameter, Rule, Size, Trait
-from autotile.types import Problem
+ORDERS = ("rows", "serpentine", "columns", "column_serpentine", "row_pairs", "column_pairs", "squares")
+WAVES = (
+    0,
+    *(
+        multiprocessors * blocks
+        for multiprocessors in (46, 58, 80, 84, 108, 114, 128, 132, 142, 148, 170)
+        for blocks in (1, 2)
+    ),
+)
+"""Blocks that run at once on GPUs of so many multiprocessors; 0: do not care."""
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
-
-
-def reference(inputs: Arrays, problem: Problem) -> Arrays:
-    """`c`, m × n, float64: the product of the inputs as they are, 16-bit ones first widened (exactly) to float64."""
-    return {"c": inputs["a"].astype(np.float64) @ inputs["b"].astype(np.float64)}
-
-
-def error_bound(inputs: Arrays, problem: Problem) -> Arrays:
-    """The most that a right kernel may be off, m × n, float64, elementwise.
-
-    Summing k products in any order, with or without fused multiply-add, in a type of unit roundoff u gives
-    |fl(AB) − AB| ≤ γ_k |A||B|, γ_k = k·u / (1 − k·u) (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
-    §3.5). u is the accumulator's: 2⁻²⁴ for float32 and 16-bit types (whose products are exact in float32), 2⁻⁵³ for
-    float64. Rounding the sum to a 16-bit output adds u_out·(|AB| + γ_k |A||B|). Underflow adds half a smallest
-    subnormal for each of the k products, any of which may fall below it, and one for the output (ibid., §2.4). The
-    reference in float64 is itself off by γ_k of float64, which is added: for float64 that doubles the bound.
-    """
-    element = element_type(problem.dtype)
-    a, b = inputs["a"].astype(np.float64), inputs["b"].astype(np.float64)
-    size = np.abs(a) @ np.abs(b)
-    accumulator = element_type("float64" if element.accumulator == "double" else "float32")
-    bound = _gamma(problem["k"], accumulator.unit_roundoff) * size
-    if element is not accumulator:
-        bound += element.unit_roundoff * (np.abs(a @ b) + bound)
-    bound += _gamma(problem["k"], element_type("float64").unit_roundoff) * size
-    return {"c": bound + _smallest_subnormal(problem.dtype) * (1 + problem["k"] / 2)}
-
-
-def _gamma(count: int, unit_roundoff: float) -> float:
-    return count * unit_roundoff / (1 - count * unit_roundoff)
-
-
-def _smallest_subnormal(dtype: str) -> float:
-    return {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}[dtype]
-
+SIXTEENS, SQUARES = (
+    "ceil_div(problem.k, 16) * ceil_div(problem.{side}, 256)",
+    "ceil_div(problem.k, 32) * ceil_div(ceil_div(problem.{side}, 4) * 4, 32)",
+)
+PACK_A = f"({SIXTEENS.format(side='m')} if problem.a_turned else {SQUARES.format(side='m')})"
+PACK_B = f"({SQUARES.format(side='n')} if problem.b_turned else {SIXTEENS.format(side='n')})"
+"""Blocks that copy an operand: 16 rows of k and 256 columns each, or squares of 32 where it must be turned."""
 
 KERNEL = Kernel(
     name="matmul",
-    doc="C = A·B, row-major, any size",
+    doc="C = act(alpha·A·B + beta·addend + bias), any size, layout and batch; row-major",
     dimensions=("m", "n", "k"),
+    switches=(
+        Switch("a_turned", "A is stored turned, k × m"),
+        Switch("b_turned", "B is stored turned, n × k"),
+        Switch("addend", "beta times another matrix is added, which may be C as it was"),
+        Switch("bias", "a row of n is added to every row"),
+        Switch("relu", "what is below 0 becomes 0"),
+        Switch("gelu", "x becomes x·Φ(x), Φ of the normal distribution, by erf"),
+    ),
+    optional=(
+        OptionalSize("batch", "1", "matrices, each multiplied by itself"),
+        OptionalSize(
+            "a_pitch", "problem.m if problem.a_turned else problem.k", "elements from one stored row of A to the next"
+        ),
+        OptionalSize(
+            "b_pitch", "problem.k if problem.b_turned else problem.n", "elements from one stored row of B to the next"
+        ),
+        OptionalSize("c_pitch", "problem.n", "elements from one row of C, and of the addend, to the next"),
+        OptionalSize("a_step", "problem.k if problem.a_turned else problem.m", "rows from one matrix of A to the next"),
+        OptionalSize("b_step", "problem.n if problem.b_turned else problem.k", "rows from one matrix of B to the next"),
+        OptionalSize("c_step", "problem.m", "rows from one matrix of C, and of the addend, to the next"),
+    ),
     dtypes=("float32", "float64", "float16", "bfloat16"),
     arguments=(
-        Input("a", ("m", "k")),
-        Input("b", ("k", "n")),
-        Output("c", ("m", "n")),
-        Size("m"),
-        Size("n"),
-        Size("k"),
+        Input("a", ("batch", "m", "k"), pitch="a_pitch", step="a_step", turned="a_turned"),
+        Input("b", ("batch", "k", "n"), pitch="b_pitch", step="b_step", turned="b_turned"),
+        Output("c", ("batch", "m", "n"), pitch="c_pitch", step="c_step"),
+        Input("addend", ("batch", "m", "n"), pitch="c_pitch", step="c_step", when="addend", may_be="c"),
+        Input("bias", ("n",), when="bias"),
+        Scratch("scratch"),
+        Scalar("alpha", 1.0),
+        Scalar("beta", 1.0),
+        *(
+            Size(name)
+            for name in ("m", "n", "k", "batch", "a_pitch", "b_pitch", "c_pitch", "a_step", "b_step", "c_step")
+        ),
+    ),
+    classes=(
+        ShapeClass("few rows", "problem.m <= 32"),
+        ShapeClass("few columns", "problem.n <= 32"),
+        ShapeClass("deep", "problem.k >= 32 * max(problem.m, problem.n)"),
+        ShapeClass("odd", "problem.n % 4 != 0 or problem.k % 4 != 0 or problem.alignment % 16 != 0"),
+        ShapeClass("small", "problem.batch * problem.m * problem.n <= 1048576"),
+        ShapeClass("large", "problem.m > 0"),
     ),
     parameters=(
         Parameter(
             "staging",
-            ("none", "static", "dynamic"),
+            ("none", "static", "dynamic", "skinny"),
             "static",
-            "none: straight from global memory; static or dynamic: through tiles in that kind of shared memory",
+            "none: straight from global memory; static or dynamic: through tiles in that kind of shared memory; "
+            "skinny: A in shared memory, B once through registers, for few rows",
         ),
-        Parameter("block_m", (16, 32, 64, 128, 256), 64, "rows of C that a block computes"),
-        Parameter("block_n", (16, 32, 64, 128, 256), 64, "columns of C that a block computes"),
-        Parameter("block_k", (8, 16, 32), 16, "how far along k a tile reaches"),
-        Parameter("thread_m", (1, 4, 8, 16), 4, "rows of C that a thread computes"),
+        Parameter("block_m", (1, 2, 4, 8, 16, 32, 64, 128, 256), 64, "rows of C that a block computes"),
+        Parameter("block_n", (16, 32, 64, 128, 256, 512), 64, "columns of C that a block computes"),
+        Parameter("block_k", (8, 16, 32, 64, 128), 16, "how far along k a tile reaches"),
+        Parameter("thread_m", (1, 2, 4, 8, 16), 4, "rows of C that a thread computes"),
         Parameter("thread_n", (1, 4, 8, 16), 4, "columns of C that a thread computes"),
         Parameter("lanes_m", (1, 2, 4, 8), 4, "lanes of a warp along m, the other 32 / lanes_m lie along n"),
-        Parameter("a_layout", ("row", "k_major"), "k_major", "A's tile in shared memory: by rows, or turned"),
+        Parameter("lane_map", ("rows", "columns", "squares"), "rows", "how neighbouring lanes lie in a warp's tile"),
+        Parameter("warp_order", ("rows", "columns"), "rows", "how neighbouring warps lie in a block's tile"),
+        Parameter("a_layout", ("row", "k_major"), "k_major", "A's tile in shared memory: by rows, or along k"),
         Parameter("pad_a", (0, 1, 4), 4, "elements after each row of A's tile, against bank conflicts"),
         Parameter("pad_b", (0, 4), 0, "elements after each row of B's tile"),
         Parameter("vector", (1, 2, 4), 2, "elements that one load or store of global memory moves"),
-        Parameter("stages", (1, 2, 3, 4), 1, "tiles in flight: 1 with two barriers a step, more in a ring with one"),
-        Parameter("unroll", (2, 4, 8, 16, 32), 8, "steps of the innermost loop along k that the compiler unrolls"),
-        Parameter("min_blocks", (1, 2), 1, "blocks that must fit a multiprocessor: bounds a thread's registers"),
-        Parameter("group", (1, 8), 1, "rows of tiles that are walked together, for the L2 cache"),
+        Parameter(
+            "stages", (1, 2, 3, 4, 5, 6, 7), 1, "tiles in flight: 1 with two barriers a step, more in a ring with one"
+        ),
+        Parameter(
+            "unroll", (2, 4, 8, 16, 32), 8, "steps of the innermost loop along k that are unrolled, without a ring"
+        ),
+        Parameter("order", ORDERS, "rows", "in which a ring's multiply-adds of one k come"),
+        Parameter("spread", (False, True), False, "whether copies to the ring are spread over a step"),
+        Parameter("early_barrier", (False, True), False, "whether the ring's barrier comes one k before it is needed"),
+        Parameter("slices", (1, 2, 4, 8, 16), 1, "teams of warps that share a step's k, and add up in the end"),
+        Parameter("cluster", (1, 2, 4, 8), 1, "blocks that share a tile's k, and add up in each other's shared memory"),
+        Parameter("parts", (1, 2, 4, 8, 16, 32, 64, 66), 1, "parts of each tile's k, added up by another kernel"),
+        Parameter(
+            "wave", WAVES, 0, "units (blocks, or clusters) that share evenly what fills no whole wave; 0: none do"
+        ),
+        Parameter(
+            "pack_a", (False, True), False, "whether A is first copied to rows along m that begin on whole words"
+        ),
+        Parameter(
+            "pack_b", (False, True), False, "whether B is first copied to rows along n that begin on whole words"
+        ),
+        Parameter(
+            "store_rows",
+            (False, True),
+            False,
+            "whether rows of C that begin anywhere are laid out in shared memory first",
+        ),
+        Parameter("min_blocks", (1, 2, 3, 4), 1, "blocks that must fit a multiprocessor: bounds a thread's registers"),
+        Parameter("group", (1, 4, 8, 16), 1, "rows of tiles that are walked together, for the L2 cache"),
     ),
     derived=(
         Derived("textbook", "staging == 'static' and thread_m * thread_n == 1", "one element a thread, from tiles"),
+        Derived("ring", "staging == 'dynamic' and stages > 1", "tiles flow through a ring"),
+        Derived("sum_bytes", "max(4, problem.itemsize)", "bytes of a sum"),
         Derived("word_bytes", "vector * problem.itemsize", "bytes that one load or store of global memory moves"),
         Derived(
             "chunk_m",
@@ -96,6 +157,7 @@ KERNEL = Kernel(
             "min(thread_n, max(1, 16 // problem.itemsize), 4)",
             "columns that a thread reads from shared memory at once",
         ),
+        Derived("chunk_k", "min(4, 16 // problem.itemsize)", "elements of a row of A that a thread reads at once"),
         Derived(
             "a_bytes",
             "problem.itemsize * "
@@ -103,177 +165,124 @@ KERNEL = Kernel(
             "A's tile in shared memory",
         ),
         Derived("tile_bytes", "a_bytes + problem.itemsize * block_k * (block_n + pad_b)", "A's tile and B's"),
-        Derived("sum_registers", "max(1, problem.itemsize // 4)", "registers of one sum"),
+        Derived("sums_bytes", "block_m * block_n * sum_bytes", "the sums of a block's tile"),
         Derived(
-            "least_registers",
-            "sum_registers * (thread_m * thread_n + thread_m + thread_n) + 24",
-            "registers below which a thread's sums, and what one step adds to them, would spill",
+            "ring_bytes",
+            "max(stages * tile_bytes, slices // 2 * sums_bytes, sums_bytes if cluster > 1 else 0, "
+            "sums_bytes // max(1, thread_m) if store_rows else 0)",
+            "the ring, in whose place teams and blocks add up, and rows of C are laid out",
         ),
         Derived(
-            "registers",
-            "least_registers + sum_registers * (thread_m + thread_n) + 16",
-            "a guess at a thread's registers: with the next step's values on their way as well",
+            "skinny_bytes",
+            "sum_bytes * max(block_m * (ceil_div(ceil_div(problem.k, block_k), cluster) * block_k + 4), "
+            "slices * block_m * block_n)",
+            "a block's part of A, in whose place its warps add up",
+        ),
+        Derived("tiles", "ceil_div(problem.m, block_m) * ceil_div(problem.n, block_n)", "tiles of one matrix"),
+        Derived(
+            "whole", "0 if parts > 1 else tiles // max(1, wave) * wave if wave else tiles", "tiles that are not cut up"
+        ),
+        Derived("units", "tiles * parts if parts > 1 else wave", "parts that the other tiles are cut into"),
+        Derived(
+            "packed",
+            "problem.k * ((ceil_div(problem.m, 4) * 4 if pack_a else 0) + (ceil_div(problem.n, 4) * 4 if pack_b else 0))",
+            "elements of the packed operands of one matrix",
+        ),
+        Derived("team", "block_m * block_n // max(1, thread_m * thread_n)", "threads that cover a block's tile"),
+        Derived("gatherers", "min(8, 1024 // max(32, team))", "parts that a block adds up side by side"),
+        Derived("batch_y", "32768", "matrices along y of the grid, which holds 65535 at most; the rest go along z"),
+        Derived("sum_registers", "max(1, problem.itemsize // 4)", "registers of one sum"),
+        Derived(
+            "operand_registers",
+            "sum_registers * (thread_m + thread_n if not ring else 2 * (thread_m + thread_n) if a_layout == 'k_major' "
+            "else chunk_k * thread_m + 2 * thread_n)",
+            "registers of the values that are multiplied, and of the next ones",
+        ),
+        Derived(
+            "least_registers",
+            "(4 * block_m + 4 * stages * block_k // slices) * sum_registers + 24 if staging == 'skinny' "
+            "else sum_registers * thread_m * thread_n + operand_registers + 24",
+            "registers below which a thread's sums, and what one step adds to them, would spill",
         ),
     ),
     launch=LaunchPlan(
-        grid=("ceil_div(problem.m, block_m) * ceil_div(problem.n, block_n)",),
+        grid=(
+            "(whole + units) * cluster",
+            "min(problem.batch, batch_y)",
+            "ceil_div(problem.batch, batch_y)",
+        ),
         block=(
-            "block_n if staging == 'none' or textbook else block_m * block_n // (thread_m * thread_n)",
+            "block_n if staging == 'none' or textbook else slices * (block_n // 128) * 32 if staging == 'skinny' "
+            "else block_m * block_n // (thread_m * thread_n) * slices",
             "block_m if staging == 'none' or textbook else 1",
         ),
-        shared_bytes="stages * tile_bytes if staging == 'dynamic' else 0",
+        shared_bytes="skinny_bytes if staging == 'skinny' else 0 if staging != 'dynamic' else ring_bytes if ring "
+        "else tile_bytes",
         static_shared_bytes="tile_bytes if staging == 'static' else 0",
-    ),
-    rules=(
-        Rule(
-            "problem.k <= 1000000 or problem.dtype == 'float64'",
-            "with k = {problem.k} the error bound of float32 sums is a tenth of |A||B| and proves little; use float64",
+        scratch_bytes="problem.batch * "
+        "(((units + tiles - whole) * sums_bytes if units else 0) + packed * problem.itemsize)",
+        before=(
+            Step(
+                "pack",
+                (
+                    f"({PACK_A} if pack_a else 0) + ({PACK_B} if pack_b else 0)",
+                    "min(problem.batch, batch_y)",
+                    "ceil_div(problem.batch, batch_y)",
+                ),
+                ("256",),
+                when="pack_a or pack_b",
+            ),
         ),
-        # What does nothing stays at one value, or the space would hold the same kernel many times.
-        Rule(
-            "staging != 'none' or (thread_m == 1 and thread_n == 1 and block_k == 8)",
-            "without tiles a thread computes one element and nothing steps: thread_m and thread_n must be 1 "
-            "(are {thread_m} and {thread_n}) and block_k 8 (is {block_k})",
-        ),
-        Rule(
-            "staging != 'none' or (pad_a == 0 and pad_b == 0)",
-            "without tiles there is nothing to pad: pad_a and pad_b must be 0 (are {pad_a} and {pad_b})",
-        ),
-        Rule(
-            "(staging != 'none' and not textbook) or (lanes_m == 1 and a_layout == 'row' and vector == 1)",
-            "one element a thread is a warp along n, A by rows and no vectors: lanes_m must be 1 (is {lanes_m}), "
-            "a_layout row (is {a_layout}) and vector 1 (is {vector})",
-        ),
-        Rule(
-            "not textbook or (block_m == block_n and block_n == block_k)",
-            "one element a thread, through tiles, wants square tiles, which each thread helps to load by one element: "
-            "block_m, block_n and block_k must be equal (are {block_m}, {block_n} and {block_k})",
-        ),
-        Rule(
-            "staging == 'dynamic' or stages == 1",
-            "a ring of {stages} tiles needs staging dynamic, not {staging}: elsewhere stages must be 1",
-        ),
-        Rule(
-            "staging == 'none' or unroll <= block_k",
-            "unrolling {unroll} steps of a tile that has only block_k = {block_k}",
-        ),
-        Rule(
-            "staging == 'none' or textbook or unroll >= 8",
-            "a register tile hides its reads behind 8 unrolled steps or more, not {unroll}",
-        ),
-        # Shapes.
-        Rule(
-            "word_bytes <= 16",
-            "a word of {vector} elements of {problem.itemsize} bytes is {word_bytes} bytes; one load moves 16 at most",
-        ),
-        Rule(
-            "staging == 'none' or textbook or "
-            "(block_m % (lanes_m * thread_m) == 0 and block_n % (32 // lanes_m * thread_n) == 0)",
-            "a block of {block_m}×{block_n} is not made of whole warps of {lanes_m * thread_m}×"
-            "{32 // lanes_m * thread_n} ({lanes_m}×{32 // lanes_m} lanes of {thread_m}×{thread_n})",
-        ),
-        Rule("threads % 32 == 0 and threads >= 32", "{threads} threads are not whole warps of 32"),
-        Rule(
-            "block_k % vector == 0 and block_n % vector == 0",
-            "rows of tiles of {block_k} and {block_n} elements are not made of whole words of {vector}",
-        ),
-        Rule(
-            "block_m % thread_m == 0 and block_n % thread_n == 0 "
-            "and thread_m % chunk_m == 0 and thread_n % chunk_n == 0",
-            "{thread_m}×{thread_n} elements a thread do not divide {block_m}×{block_n} in chunks of "
-            "{chunk_m}×{chunk_n}",
-        ),
-        # Words in shared memory must lie on their own size.
-        Rule(
-            "pad_a % (chunk_m if a_layout == 'k_major' else vector) == 0",
-            "a pad of {pad_a} elements would misalign A's tile, which is read in words of "
-            "{chunk_m if a_layout == 'k_major' else vector}: use a multiple",
-        ),
-        Rule(
-            "pad_b % max(chunk_n, vector) == 0",
-            "a pad of {pad_b} elements would misalign B's tile, which is filled and read in words of "
-            "{max(chunk_n, vector)}: use a multiple",
-        ),
-        Rule(
-            "a_bytes % 16 == 0 and tile_bytes % 16 == 0",
-            "tiles of {a_bytes} and {tile_bytes - a_bytes} bytes would not lie on 16 bytes",
-        ),
-        # What cannot fit, or not be fast.
-        Rule(
-            "staging == 'none' or textbook or (thread_m <= 4 * thread_n and thread_n <= 4 * thread_m)",
-            "{thread_m}×{thread_n} elements a thread reuse little of what they read: one side is more than 4 times "
-            "the other",
-        ),
-        Rule(
-            "staging == 'none' or textbook or thread_m * thread_n >= 16",
-            "{thread_m}×{thread_n} elements a thread are too few to be worth registers: 16 at least",
-        ),
-        Rule(
-            "block_m <= 8 * block_n and block_n <= 8 * block_m",
-            "a block of {block_m}×{block_n} reuses little of what it loads: one side is more than 8 times the other",
-        ),
-        Rule("thread_m * thread_n <= 128", "{thread_m}×{thread_n} sums a thread; more than 128 spill"),
-        Rule(
-            "registers <= min(255, device.max_registers_per_thread)",
-            "about {registers} registers a thread, of {device.max_registers_per_thread}",
-        ),
-        Rule(
-            "min_blocks * threads <= device.max_threads_per_sm",
-            "{min_blocks} blocks of {threads} threads do not fit the {device.max_threads_per_sm} of a multiprocessor",
-        ),
-        Rule(
-            "min_blocks * threads * least_registers <= device.registers_per_sm",
-            "{min_blocks} blocks of {threads} threads with {least_registers} registers or more do not fit the "
-            "{device.registers_per_sm} of a multiprocessor: they would spill",
-        ),
-        Rule(
-            "min_blocks * (shared_bytes + static_shared_bytes) <= device.shared_bytes_per_sm",
-            "{min_blocks} blocks of {shared_bytes + static_shared_bytes} bytes do not fit the "
-            "{device.shared_bytes_per_sm} bytes of shared memory of a multiprocessor",
+        after=(
+            Step(
+                "gather",
+                (
+                    "max(1, tiles - whole) * max(1, thread_m * thread_n * sum_bytes // 16)",
+                    "min(problem.batch, batch_y)",
+                    "ceil_div(problem.batch, batch_y)",
+                ),
+                ("team * gatherers",),
+                when="units > 0 and tiles > whole",
+            ),
         ),
     ),
+    rules=RULES["RULES"],
     traits=(
+        *(
+            Trait(switch, f"problem.{switch} == 1", f"{switch} is on")
+            for switch in ("a_turned", "b_turned", "addend", "bias", "relu", "gelu")
+        ),
         Trait(
-            "aligned",
-            "problem.alignment % word_bytes == 0 and problem.k % vector == 0 and problem.n % vector == 0",
-            "every row of A, B and C begins on a whole word, and holds whole words",
+            "aligned_a",
+            "pack_a or problem.alignment % word_bytes == 0 and problem.a_pitch % vector == 0 "
+            "and (problem.m if problem.a_turned else problem.k) % vector == 0",
+            "every row of A begins on a whole word, and holds whole words",
+        ),
+        Trait(
+            "aligned_b",
+            "pack_b or problem.alignment % word_bytes == 0 and problem.b_pitch % vector == 0 "
+            "and (problem.k if problem.b_turned else problem.n) % vector == 0",
+            "every row of B begins on a whole word, and holds whole words",
+        ),
+        Trait(
+            "aligned_c",
+            "problem.alignment % word_bytes == 0 and problem.c_pitch % vector == 0 and problem.n % vector == 0",
+            "every row of C begins on a whole word, and holds whole words",
+        ),
+        Trait(
+            "fits_m", "(ceil_div(problem.m, 4) * 4 if pack_a else problem.m) >= block_m", "a tile is not higher than C"
+        ),
+        Trait(
+            "fits_n", "(ceil_div(problem.n, 4) * 4 if pack_b else problem.n) >= block_n", "a tile is not wider than C"
         ),
     ),
-    presets={
-        "one_element": {
-            "staging": "none",
-            "block_m": 32,
-            "block_n": 32,
-            "block_k": 8,
-            "thread_m": 1,
-            "thread_n": 1,
-            "lanes_m": 1,
-            "a_layout": "row",
-            "pad_a": 0,
-            "pad_b": 0,
-            "vector": 1,
-            "unroll": 4,
-        },
-        "tile32": {
-            "staging": "static",
-            "block_m": 32,
-            "block_n": 32,
-            "block_k": 32,
-            "thread_m": 1,
-            "thread_n": 1,
-            "lanes_m": 1,
-            "a_layout": "row",
-            "pad_a": 0,
-            "pad_b": 0,
-            "vector": 1,
-            "unroll": 2,
-        },
-    },
-    reference=reference,
-    error_bound=error_bound,
-    flops="2 * problem.m * problem.n * problem.k",
-    bytes="(problem.m * problem.k + problem.k * problem.n + problem.m * problem.n) * problem.itemsize",
-    trace_sizes=("block_m", "block_n", "block_k * max(4, stages + 1)"),
+    presets=PRESETS["PRESETS"],
+    reference=NUMERICS["reference"],
+    error_bound=NUMERICS["error_bound"],
+    flops="2 * problem.batch * problem.m * problem.n * problem.k",
+    bytes="problem.batch * (problem.m * problem.k + problem.k * problem.n + (1 + problem.addend) * problem.m * problem.n) "
+    "* problem.itemsize",
+    trace_sizes=("block_m", "block_n", "block_k * max(4, stages + 1) * cluster"),
     check_sizes=(
         (1, 1, 1),
         (31, 1, 64),
@@ -283,5 +292,16 @@ KERNEL = Kernel(
         (257, 63, 129),
         (5, 300, 7),
         (64, 256, 96),
+        {
+            "m": 70,
+            "n": 36,
+            "k": 52,
+            "batch": 3,
+            "a_pitch": 80,
+            "b_pitch": 84,
+            "c_pitch": 40,
+            "a_step": 90,
+            "c_step": 71,
+        },
     ),
 )

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 from autotile.devices.base import Check, Workload
-from autotile.devices.cuda.program import Pointer
+from autotile.devices.cuda.packing import Pointer
 from autotile.devices.cuda.stage import GUARD_BYTES, INPUT_SETS, CudaStage
 from autotile.devices.gpus import find_gpu
+from autotile.errors import LaunchError
 from autotile.kernels import Kernel, load_kernel
 from autotile.measure.placed import logical
 from autotile.measure.workload import make_workload
@@ -270,3 +272,91 @@ def test_in_place_takes_one_array_a_set_and_two_beside() -> None:
         device: Any = Device()
         with CudaStage(device, driver, lab.workload, None) as stage:
             assert stage.input_sets == sets
+
+
+# ---- scratch memory -------------------------------------------------------------------------------------------------
+
+AFFINE = load_kernel("affine", KERNELS)
+WORKING = Launch((1, 1, 1), (1, 1, 1), scratch_bytes=4 * 5 * 7)
+
+
+class Affine:
+    """The kernel of affine without a bias, in numpy; `spoil` may do what it wants to its scratch memory."""
+
+    def __init__(self, workload: Workload, spoil: Callable[[int], None] = lambda at: None) -> None:
+        self.workload, self.spoil = workload, spoil
+        self.scratch: list[int] = []
+        self.found: list[bytes] = []
+        self.arguments: list[Any] = []
+
+    def launch(self, launch: Launch, arguments: list[Any], stream: Any) -> None:
+        self.arguments = arguments
+        x, out, work = (arguments[i].address for i in (0, 3, 10))
+        self.scratch.append(work)
+        if launch.scratch_bytes:
+            self.found.append(bytes(view(work, 4 * 5 * 7)))
+            ctypes.memmove(work, x, 4 * 5 * 7)
+            self.spoil(work)
+        values = view(work if launch.scratch_bytes else x, 4 * 5 * 7).view(np.float32)
+        view(out, 4 * 5 * 7).view(np.float32)[...] = arguments[8] * values
+
+
+def affine_stage(driver: Driver, guard: int = GUARD_BYTES) -> tuple[Any, Workload]:
+    workload, device = make_workload(AFFINE, AFFINE.problem({"m": 5, "n": 7})), Device(guard)
+    return CudaStage(device, driver, workload, None), workload  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("guard", [GUARD_BYTES, 0])
+def test_a_launch_has_the_scratch_memory_it_asks_for_poisoned_as_outputs_are(guard: int) -> None:
+    driver = Driver()
+    made, workload = affine_stage(driver, guard)
+    with made as stage:
+        program = Affine(workload)
+        assert stage.check(program, WORKING).ok
+        assert program.found == [bytes([poison]) * 140 for poison in (0xFF, 0xA5)]
+        assert len(set(program.scratch)) == 1
+        assert [type(value) for value in program.arguments[8:10]] == [np.float32, np.float32]
+        assert program.arguments[1:3] == [None, None], "what is not there is null"
+        held = len(driver.held)
+        assert stage.check(program, replace(WORKING, scratch_bytes=1 << 20)).ok
+        assert len(driver.held) == held, "a larger one is in place of the smaller"
+        assert stage.times_ms(program, WORKING, 4) == (1.0,) * 4
+        assert stage.check_timed().ok
+        assert stage.check(program, LAUNCH).ok
+        assert program.scratch[-1] == 0
+    assert not driver.held
+
+
+@pytest.mark.parametrize(("offset", "says"), [(140, "1 bytes after the end"), (-1, "1 bytes before the start")])
+def test_what_is_written_beside_the_scratch_memory_is_found(offset: int, says: str) -> None:
+    made, workload = affine_stage(Driver())
+
+    def spoil(at: int) -> None:
+        ctypes.memset(at + offset, 0, 1)
+
+    with made as stage:
+        program = Affine(workload, spoil)
+        assert f"wrote {says} of its scratch memory" in stage.check(program, WORKING).detail
+
+
+def test_sets_of_the_data_make_room_for_scratch_memory_and_a_launch_that_has_none_is_refused() -> None:
+    driver = Driver()
+    made, workload = affine_stage(driver)
+    with made as stage:
+        assert stage.input_sets == INPUT_SETS
+        held, free = len(driver.held), driver.free_bytes
+
+        def free_bytes() -> tuple[int, int]:
+            """A set that goes, two allocations, makes room for 1 MiB."""
+            left = ((held - len(driver.held)) // 2 << 20) + 4096
+            return left, left
+
+        driver.mem_get_info = free_bytes  # type: ignore[method-assign]
+        assert stage.check(Affine(workload), replace(WORKING, scratch_bytes=1_500_000)).ok
+        assert stage.input_sets == 1
+        assert stage.times_ms(Affine(workload), replace(WORKING, scratch_bytes=1_500_000), 4) == (1.0,) * 4
+        with pytest.raises(LaunchError, match=r"works in 95 MiB of scratch memory .* 1 MiB free"):
+            stage.check(Affine(workload), replace(WORKING, scratch_bytes=100_000_000))
+        assert stage.check(Affine(workload), LAUNCH).ok
+        assert free == driver.free_bytes
+    assert not driver.held

@@ -7,16 +7,16 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from emulated import Build, clean, kernel, line_of, only, randoms, without, zeros
 
 from autotile.devices.emulator import (
-    Diagnostic,
     EmulatedProgram,
     HostToolchain,
     Report,
@@ -31,63 +31,6 @@ from autotile.errors import CompileError, LaunchError, ToolchainMissing, Unsuppo
 DATA = Path(__file__).parent.parent / "data" / "emulator"
 MATMUL = (DATA / "matmul_tile.cu").read_text()
 RING = (DATA / "ring.cu").read_text()
-
-Build = Callable[..., EmulatedProgram]
-
-
-@pytest.fixture(scope="session")
-def toolchain() -> HostToolchain:
-    try:
-        return find_host_compiler()
-    except ToolchainMissing as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("emulator_cache")
-
-
-@pytest.fixture(scope="session")
-def build(toolchain: HostToolchain, cache_dir: Path) -> Build:
-    programs: dict[tuple[str, str, bool], EmulatedProgram] = {}
-
-    def build_program(source: str, entry: str = "kernel", traced: bool = True) -> EmulatedProgram:
-        key = (source, entry, traced)
-        if key not in programs:
-            path = cache_dir / f"{entry}_{len(programs)}.so"
-            compile_host(source, entry, path, toolchain, cache_dir=cache_dir, traced=traced)
-            programs[key] = EmulatedProgram(path)
-        return programs[key]
-
-    return build_program
-
-
-def kernel(parameters: str, body: str, before: str = "") -> str:
-    return f'{before}\nextern "C" __global__ void kernel({parameters}) {{\n{body}\n}}\n'
-
-
-def line_of(source: str, text: str) -> int:
-    """The one line that holds `text`."""
-    (number,) = (n for n, line in enumerate(source.split("\n"), start=1) if text in line)
-    return number
-
-
-def zeros(*shape: int, dtype: Any = np.float32) -> Any:
-    return device_buffer(np.zeros(shape, dtype))
-
-
-def randoms(*shape: int, seed: int = 0) -> Any:
-    return device_buffer(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32))
-
-
-def only(report: Report, kind: str) -> list[Diagnostic]:
-    return [d for d in report.diagnostics if d.kind == kind]
-
-
-def clean(report: Report) -> bool:
-    assert report.diagnostics == (), [d.message for d in report.diagnostics]
-    return True
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -301,13 +244,6 @@ def test_sixteen_bit_conversions_are_exact(build: Build, dtype: Any, header: str
 
 
 # ------------------------------------------------------------------------------------------------------------ barriers
-
-
-def without(source: str, marker: str) -> str:
-    """The source with the statement on the line of `marker` removed; the lines keep their numbers."""
-    lines = source.split("\n")
-    lines[line_of(source, marker) - 1] = f"// {marker}"
-    return "\n".join(lines)
 
 
 def test_second_barrier_removed(build: Build) -> None:
@@ -653,7 +589,10 @@ def test_launches_that_a_gpu_would_refuse(build: Build, grid: Any, block: Any, s
 @pytest.mark.parametrize(
     ("text", "name"),
     [('asm volatile("bar.sync 0;");', "inline PTX"), ("#include <mma.h>", "wmma"),
-     ("namespace cg = cooperative_groups;", "cooperative groups"),
+     ("auto all = cg::this_grid();", "cooperative groups"),
+     ("cg::thread_block_tile<32> tile = cg::tiled_partition<32>(block);", "cooperative groups"),
+     ("#include <cooperative_groups/reduce.h>", "cooperative groups"),
+     ("unsigned x = __clusterRelativeBlockRank();", "clusters"),
      ("__shared__ cuda::barrier<cuda::thread_scope_block> b;", "cuda::barrier"),
      ("void __cluster_dims__(2, 1, 1) f();", "clusters"),
      ("f(const __grid_constant__ CUtensorMap map)", "tensor maps"),

@@ -17,6 +17,7 @@ from autotile.errors import LaunchError
 from autotile.kernels import load_kernel
 from autotile.runtime.choose import DEFAULT, Choice
 from autotile.runtime.tuned import Plan
+from autotile.types import Launch
 
 KERNELS = Path(__file__).parents[1] / "data" / "kernels"
 
@@ -63,7 +64,7 @@ class FakeGpu:
         self.step("empty_gpuarray")
         return SimpleNamespace(gpudata=Allocation(self, np.empty(shape, dtype)))
 
-    def call(self, program: None, launch: None, arguments: list[Any]) -> None:
+    def call(self, program: None, launch: Launch, arguments: list[Any], stream: None) -> None:
         self.step("call")
         given, out, rows, cols, in_pitch, out_pitch, *_ = arguments
         assert given.values.shape == (rows, cols)
@@ -81,7 +82,7 @@ def transpose_on(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> autotile.TunedKer
     kernel = load_kernel("flip", KERNELS)
 
     def plan(tuned: Any, sizes: Any, alignment: int) -> Plan:
-        return Plan(None, None, kernel.sizes_of(kernel.problem(sizes)))  # type: ignore[arg-type]
+        return Plan(None, Launch((1, 1, 1), (1, 1, 1)), kernel.sizes_of(kernel.problem(sizes)))
 
     monkeypatch.setattr(autotile.TunedKernel, "_plan", plan)
     problem = kernel.problem({"rows": 8, "cols": 8})

@@ -20,6 +20,7 @@ from autotile.runtime.arguments import ArgumentChecker
 from autotile.runtime.arrays import View
 from autotile.runtime.choose import DEFAULT, Choice
 from autotile.runtime.tuned import Plan
+from autotile.types import Launch
 
 pytestmark = pytest.mark.filterwarnings("ignore::autotile.runtime.notes.AutotileWarning")  # nothing is tuned here
 Array = np.ndarray[Any, Any]
@@ -196,6 +197,9 @@ def test_gaps_count_for_both_or_none() -> None:
 # ---- on a GPU ------------------------------------------------------------------------------------------------------
 
 
+ONE_BLOCK = Launch((1, 1, 1), (1, 1, 1))
+
+
 class FakeGpu:
     """Transposes each matrix of what it is given, where it lies; counts what came and went."""
 
@@ -215,7 +219,7 @@ class FakeGpu:
         self.asked.append("empty")
         return SimpleNamespace(gpudata=None)
 
-    def call(self, program: Any, launch: Any, arguments: list[Any]) -> None:
+    def call(self, program: Any, launch: Any, arguments: list[Any], stream: None) -> None:
         given, out, rows, cols, in_pitch, out_pitch, in_step, out_step = arguments
         assert given is out
         assert (rows, in_pitch, out_pitch, in_step, out_step) == (cols,) * 5
@@ -236,7 +240,7 @@ def test_host_arrays_go_there_and_back(name: str, monkeypatch: pytest.MonkeyPatc
     def plan(tuned: Any, sizes: Any, alignment: int) -> Plan:
         seen.append(dict(sizes))
         problem = flip.problem({**sizes, "in_place": True})
-        return Plan(None, None, flip.sizes_of(problem))  # type: ignore[arg-type]
+        return Plan(None, ONE_BLOCK, flip.sizes_of(problem))
 
     monkeypatch.setattr(autotile.TunedKernel, "_plan", plan)
     problem = flip.problem({"rows": 8, "cols": 8, "in_place": True})
@@ -275,7 +279,7 @@ def test_no_result_is_made_so_any_stream_may_be_asked(monkeypatch: pytest.Monkey
     )
     flip = load_kernel("flip", KERNELS)
     sizes = flip.sizes_of(flip.problem({"rows": 4, "cols": 4}))
-    monkeypatch.setattr(autotile.TunedKernel, "_plan", lambda *given: Plan(None, None, sizes))  # type: ignore[arg-type]
+    monkeypatch.setattr(autotile.TunedKernel, "_plan", lambda *given: Plan(None, ONE_BLOCK, sizes))
     problem = flip.problem({"rows": 8, "cols": 8, "in_place": True})
     view = on_gpu(None, contiguous=True)
     tuned = autotile.TunedKernel(flip, problem, Choice(flip.configuration(), DEFAULT, None), gpu)

@@ -17,7 +17,7 @@ from autotile.kernels import Kernel, load_kernel
 from autotile.kernels.loader import kernel_folders
 from autotile.measure import make_variant
 from autotile.runtime.arrays import View
-from autotile.runtime.choose import DEFAULT, Choice
+from autotile.runtime.empty import fill_empty
 from autotile.types import Configuration
 
 pytestmark = pytest.mark.filterwarnings("ignore::autotile.runtime.notes.AutotileWarning")  # nothing is tuned here
@@ -78,14 +78,12 @@ class Recorder:
 def test_on_a_gpu_nothing_that_is_queued_comes_between(row_sums: Path) -> None:
     kernel = load_kernel("row_sums", row_sums)
     device: Any = Recorder(np.array([3, -1, 7], F))
-    tuned = autotile.TunedKernel(
-        kernel, kernel.problem({"rows": 8, "cols": 8}), Choice(kernel.configuration(), DEFAULT, None), device
-    )
+    problem = kernel.problem({"rows": 8, "cols": 8})
 
     def view(*shape: int) -> View:
         return View(None, "torch", "cuda", 0, 256, shape, "float32", True, lambda shape: None, lambda: 7)
 
-    tuned._fill_empty([view(3), view(3, 0)], [view(3)], {"rows": 3, "cols": 0})
+    fill_empty(kernel, problem, device, [view(3), view(3, 0)], [view(3)], {"rows": 3, "cols": 0}, ())
     assert device.asked == ["synchronize", "download", "write", "synchronize"]
     assert np.array_equal(device.memory, [3, -1, 7])
 

@@ -19,9 +19,10 @@ from autotile.devices.emulator.device import EmulatorDevice
 from autotile.dtypes import element_type
 from autotile.errors import ArgumentValueError
 from autotile.kernels import Input, Kernel, LaunchPlan, OptionalSize, Output, Parameter, load_kernel
-from autotile.runtime import arguments, tuned
+from autotile.runtime import arguments
 from autotile.runtime.arguments import ArgumentChecker
 from autotile.runtime.arrays import View, view_of
+from autotile.runtime.empty import fill_empty
 from autotile.runtime.strides import MAY_SHARE, SHARES, common, meets_itself, pitch_and_step
 
 pytestmark = pytest.mark.filterwarnings("ignore::autotile.runtime.notes.AutotileWarning")  # nothing is tuned here
@@ -277,8 +278,7 @@ def test_values_where_nothing_is_launched_keep_out_of_the_gaps(tmp_path: Path, l
     sums = load_kernel("sums", tmp_path)
     gpu: Any = FlatGpu(numbers(60))
     before = gpu.memory.copy()
-    choice = tuned.Choice(sums.configuration(), "default", None)
-    call = autotile.TunedKernel(sums, sums.problem(dict.fromkeys(sums.dimensions, 8)), choice, gpu)
+    loaded = sums.problem(dict.fromkeys(sums.dimensions, 8))
 
     def seen(address: int, *shape: int, strides: Any = None) -> View:
         shape = lead + shape
@@ -288,7 +288,7 @@ def test_values_where_nothing_is_launched_keep_out_of_the_gaps(tmp_path: Path, l
 
     sizes = {"rows": 2, "cols": 3, "deep": 0, "batch": math.prod(lead)}
     start, out = seen(256, 2, 3, strides=(5, 1)), seen(256 + 4 * 20, 2, 3, strides=(7, 1))
-    call._fill_empty([start, seen(0, 2, 3, 0)], [out], sizes)
+    fill_empty(sums, loaded, gpu, [start, seen(0, 2, 3, 0)], [out], sizes, ())
     right = before.copy()
     for row in range(2 * sizes["batch"]):
         right[20 + 7 * row :][:3] = before[5 * row :][:3]

@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from autotile.store import Unreadable
 from autotile.store.bulk import from_lines
 from autotile.store.serial import from_line, from_object, to_line, to_object
-from autotile.types import Configuration, Identity, Launch, Measurement, Problem, Record
+from autotile.types import Configuration, Identity, Launch, LaunchStep, Measurement, Problem, Record
 
 text = st.text(st.characters(), max_size=20)  # lone surrogates too
 number = st.floats(allow_nan=False, allow_infinity=False)
 integer = st.integers(-(2**70), 2**70)
 side = st.integers(1, 2**31 - 1)
 optional = st.none() | integer
+sides = st.tuples(side, side, side)
+names = st.lists(text, max_size=3).map(tuple)
+steps = st.lists(st.builds(LaunchStep, text, sides, sides), max_size=2).map(tuple)
 
 
 def pairs(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -30,14 +33,15 @@ def pairs(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 records = st.builds(
     Record,
-    problem=st.builds(Problem, text, pairs(integer), text),
+    problem=st.builds(Problem, text, pairs(integer), text, pairs(integer), names),
     configuration=st.builds(Configuration, pairs(st.booleans() | integer | text)),
     identity=st.builds(Identity, text, text, text, text, text, integer, st.booleans(), text),
     outcome=text,
     message=text,
     measurement=st.none() | st.builds(Measurement, number, number, number, integer, st.booleans(), st.booleans()),
     launch=st.none()
-    | st.builds(Launch, st.tuples(side, side, side), st.tuples(side, side, side), st.integers(0, 2**20)),
+    | st.builds(Launch, sides, sides, st.integers(0, 2**20))
+    | st.builds(Launch, sides, sides, st.integers(0, 2**20), st.integers(0, 2**40), steps, steps),
     source_digest=text,
     binary_digest=text,
     registers=optional,
@@ -154,6 +158,14 @@ WRONG: list[tuple[str, str]] = [
     ("launch", '{"grid":[1,1],"block":[1,1,1],"shared_bytes":0}'),
     ("launch", '{"grid":[1,1,true],"block":[1,1,1],"shared_bytes":0}'),
     ("launch", '{"grid":"abc","block":[1,1,1],"shared_bytes":0}'),
+    ("launch", '{"grid":[1,1,1],"block":[1,1,1],"shared_bytes":0,"scratch_bytes":true}'),
+    ("launch", '{"grid":[1,1,1],"block":[1,1,1],"shared_bytes":0,"scratch_bytes":null}'),
+    ("launch", '{"grid":[1,1,1],"block":[1,1,1],"shared_bytes":0,"before":{}}'),
+    ("launch", '{"grid":[1,1,1],"block":[1,1,1],"shared_bytes":0,"after":["_pack"]}'),
+    ("launch", '{"grid":[1,1,1],"block":[1,1,1],"shared_bytes":0,"after":[{"entry_suffix":"_p","grid":[1,1,1]}]}'),
+    ("switches", '{"bias":true}'),
+    ("switches", '"bias"'),
+    ("switches", "[1]"),
     ("registers", "1.5"),
     ("registers", "false"),
     ("build_s", "1" + "0" * 400),
@@ -184,6 +196,12 @@ def test_unknown_fields_are_passed_over_and_whole_numbers_serve_as_durations(mak
         assert back == dataclasses.replace(record, build_s=2.0)
         assert isinstance(back, Record)
         assert type(back.build_s) is float
+
+
+def test_what_most_records_lack_is_not_written(make_record: Any) -> None:
+    found = to_object(make_record())
+    assert not {"options", "switches"} & found.keys()
+    assert found["launch"].keys() == {"grid", "block", "shared_bytes"}
 
 
 def test_an_object_that_no_record_can_hold_is_a_bug(make_record: Any) -> None:

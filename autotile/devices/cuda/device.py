@@ -18,6 +18,7 @@ from autotile.devices.base import Array, Workload
 from autotile.devices.cuda import driver as cuda
 from autotile.devices.cuda.clocks import ClockMeter
 from autotile.devices.cuda.info import read_info
+from autotile.devices.cuda.prepared import DeviceMemory, PreparedLaunch, context_check, owner_check
 from autotile.devices.cuda.program import CudaProgram
 from autotile.devices.cuda.stage import GUARD_BYTES, CudaStage
 from autotile.devices.info import Clocks, DeviceInfo
@@ -176,6 +177,29 @@ class CudaDevice:
         finally:
             if entered:
                 cuda.libcuda().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def prepare(self, program: CudaProgram, launch: Launch, arguments: Sequence[Any]) -> PreparedLaunch:
+        """A launch that `call` has made before, for calls that differ in their addresses alone (see PreparedLaunch).
+
+        Its own `launch` asks nothing: not whether the context is current, nor whether it still stands. The driver does.
+        """
+        with self.active():
+            return program.prepare(launch, arguments)
+
+    def memory(self, nbytes: int) -> DeviceMemory:
+        """Memory for launches to work in, for as long as it is held. Raises LaunchError where there is not enough."""
+        with self.active():
+            return DeviceMemory(nbytes)
+
+    @cached_property
+    def quick_owns(self) -> Callable[[int], bool]:
+        """`owns`, as cheap as it can be asked."""
+        return owner_check(self._handle)
+
+    @cached_property
+    def is_current(self) -> Callable[[], bool]:
+        """Whether the device's context is the calling thread's current one."""
+        return context_check(self._handle)
 
     def owns(self, address: int) -> bool:
         """False for memory that was allocated in another context than this device's, where kernels cannot reach it."""

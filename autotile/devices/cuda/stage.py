@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autotile.devices.base import Array, Check, Workload, compare, is_exact, wide_dtype, wrong_words
-from autotile.devices.cuda.program import CudaProgram, Pointer
-from autotile.errors import EnvironmentalError
-from autotile.types import Launch
+from autotile.devices.cuda.packing import Pointer
+from autotile.devices.cuda.program import CudaProgram
+from autotile.devices.cuda.scratch import Scratch
+from autotile.errors import EnvironmentalError, LaunchError
+from autotile.types import SCRATCH, Launch
 
 if TYPE_CHECKING:
     from autotile.devices.cuda.device import CudaDevice
@@ -40,6 +42,8 @@ class CudaStage:
         self._guard_bytes = device.guard_bytes
         self._memory: list[Any] = []
         self._sets: list[dict[str, int]] = []
+        self._set_memory: list[list[Any]] = []
+        self._scratch = Scratch(driver, device.guard_bytes)
         self._expected: dict[str, tuple[int, int]] = {}
         self._before: dict[str, int] = {}
         self._flush = self._flush_bytes = self._outcome = self._timed_sets = 0
@@ -69,6 +73,7 @@ class CudaStage:
     def check(self, program: CudaProgram, launch: Launch, fillings: int = 2) -> Check:
         """Runs the program on so many kinds of poison and compares on the device. Raises LaunchError."""
         with self._device.active():
+            self._need_scratch(launch)
             worst, launch_ms = 0.0, 0.0
             for poison in POISON[-fillings:]:
                 found = self._check_once(program, launch, poison)
@@ -90,8 +95,9 @@ class CudaStage:
         """
         driver = self._driver
         with self._device.active():
+            self._need_scratch(launch)
             self._need_events(2 * runs)
-            arguments = [self._arguments(number) for number in range(len(self._sets))]
+            arguments = [self._arguments(number, launch) for number in range(len(self._sets))]
             self._timed_sets = min(runs, len(arguments))
             for number in range(self._timed_sets):
                 self._poison(number, POISON[0])
@@ -105,6 +111,29 @@ class CudaStage:
                 end.record(self._stream)
             self._stream.synchronize()
             return tuple(float(self._events[2 * run + 1].time_since(self._events[2 * run])) for run in range(runs))
+
+    def _need_scratch(self, launch: Launch) -> None:
+        """Takes the memory that the launch works in, guards around it, giving up sets of the data where it is short.
+
+        Raises LaunchError where it does not suffice.
+        """
+        if launch.scratch_bytes <= self._scratch.nbytes:
+            return
+        self._scratch.free()
+        needed = self._padded(launch.scratch_bytes)
+        while (free := self._free_bytes()) < needed:
+            if len(self._sets) == 1:
+                raise LaunchError(
+                    f"the launch works in {launch.scratch_bytes >> 20} MiB of scratch memory on "
+                    f"{self._device.info.name}, which has {max(0, free) >> 20} MiB free beside the problem's data"
+                )
+            self._sets.pop()
+            for allocation in self._set_memory.pop():
+                allocation.free()
+        self._scratch.take(launch.scratch_bytes)
+
+    def _free_bytes(self) -> int:
+        return int(self._driver.mem_get_info()[0]) * 15 // 16  # the rest is for the modules and CUDA itself
 
     def _need_events(self, count: int) -> None:
         while len(self._events) < count:
@@ -129,8 +158,8 @@ class CudaStage:
             return self._host_output(name, 0)
 
     def _allocate(self) -> None:
-        driver, info = self._driver, self._device.info
-        self._stream = driver.Stream()
+        info = self._device.info
+        self._stream = self._driver.Stream()
         self._flush_bytes = max(LEAST_FLUSH_BYTES, 2 * info.l2_bytes)
         fixed = {name: _reference_of(self._workload, name) for name in self._workload.outputs}
         fixed_bytes = self._flush_bytes + sum(
@@ -140,7 +169,7 @@ class CudaStage:
         fixed_bytes += sum(self._padded(array.nbytes) for array in self._workload.before.values())
         sizes, places = self._sizes(), self._workload.takes_place
         set_bytes = sum(self._padded(nbytes) for name, nbytes in sizes.items() if name not in places)
-        free = int(driver.mem_get_info()[0]) * 15 // 16  # the rest is for the modules and CUDA itself
+        free = self._free_bytes()
         sets = min(INPUT_SETS, (free - fixed_bytes) // max(set_bytes, 1))
         if sets < 1:
             raise EnvironmentalError(
@@ -155,8 +184,9 @@ class CudaStage:
         self._before = {name: self._alloc(array.nbytes) for name, array in self._workload.before.items()}
         lead = self._guard_bytes + self._workload.offset_bytes
         for _ in range(sets):
+            self._set_memory.append([])
             own = {
-                name: self._alloc(lead + nbytes + self._guard_bytes) + lead
+                name: self._alloc(lead + nbytes + self._guard_bytes, self._set_memory[-1]) + lead
                 for name, nbytes in sizes.items()
                 if name not in places
             }
@@ -169,9 +199,10 @@ class CudaStage:
             sizes[name] = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return sizes
 
-    def _alloc(self, nbytes: int) -> int:
-        self._memory.append(self._driver.mem_alloc(max(nbytes, 1)))
-        return int(self._memory[-1])
+    def _alloc(self, nbytes: int, held: list[Any] | None = None) -> int:
+        allocation = self._driver.mem_alloc(max(nbytes, 1))
+        (self._memory if held is None else held).append(allocation)
+        return int(allocation)
 
     def _fill(self) -> None:
         """Copies inputs, references, bounds, and what outputs hold before a launch, from the host."""
@@ -192,32 +223,36 @@ class CudaStage:
                 self._upload(bound_at, bound)
 
     def _free(self) -> None:
-        from autotile.errors import LaunchError
-
         try:
             with self._device.active():
                 self._events.clear()
                 self._stream = None
-                while self._memory:
-                    self._memory.pop().free()
+                self._scratch.free()
+                for held in (*self._set_memory, self._memory):
+                    while held:
+                        held.pop().free()
         except LaunchError:  # the context is gone, and its memory with it
             self._memory.clear()
+            self._scratch.forget()
+        self._set_memory.clear()
         self._sets.clear()
 
-    def _arguments(self, number: int) -> list[int | Pointer]:
+    def _arguments(self, number: int, launch: Launch) -> list[Any]:
         addresses: Mapping[str, int] = self._sets[number]
+        scratch = Pointer(self._scratch.address(launch))
         return [
-            Pointer(addresses[argument]) if isinstance(argument, str) else argument
+            scratch if argument is SCRATCH else Pointer(addresses[argument]) if isinstance(argument, str) else argument
             for argument in self._workload.arguments
         ]
 
     def _check_once(self, program: CudaProgram, launch: Launch, poison: int) -> Check:
         sizes = self._sizes()
         self._poison(0, poison)
+        self._scratch.poison(launch, poison, self._stream)
         self._need_events(2)
         begin, end = self._events[:2]
         begin.record(self._stream)
-        program.launch(launch, self._arguments(0), self._stream)
+        program.launch(launch, self._arguments(0, launch), self._stream)
         end.record(self._stream)
         self._stream.synchronize()
         worst, launch_ms = 0.0, max(0.0, float(end.time_since(begin)))
@@ -226,7 +261,11 @@ class CudaStage:
             if not found.ok:
                 return found
             worst = max(worst, found.max_error)
-            outside = self._wrote_outside(name, sizes[name], poison)
+            outside = self._wrote_outside(f"output {name!r}", self._sets[0][name], sizes[name], poison)
+            if outside:
+                return Check(worst, 0, outside)
+        if launch.scratch_bytes:
+            outside = self._wrote_outside("scratch memory", self._scratch.address(launch), launch.scratch_bytes, poison)
             if outside:
                 return Check(worst, 0, outside)
         return Check(worst, 0, launch_ms=launch_ms)
@@ -290,16 +329,16 @@ class CudaStage:
         self._download(self._outcome, result)
         return int(result[0]), int(result[1]), struct.unpack("d", result[2].tobytes())[0]
 
-    def _wrote_outside(self, name: str, nbytes: int, poison: int) -> str:
+    def _wrote_outside(self, what: str, start: int, nbytes: int, poison: int) -> str:
         guard = np.empty(self._guard_bytes, np.uint8)
         for side, address in (
-            ("before the start", self._sets[0][name] - self._guard_bytes),
-            ("after the end", self._sets[0][name] + nbytes),
+            ("before the start", start - self._guard_bytes),
+            ("after the end", start + nbytes),
         ):
             self._download(address, guard)
             count = int(np.count_nonzero(guard != poison))
             if count:
-                return f"the kernel wrote {count} bytes {side} of its output {name!r}"
+                return f"the kernel wrote {count} bytes {side} of its {what}"
         return ""
 
     def _changed_input(self) -> str:

@@ -1,8 +1,8 @@
 """The emulator: runs a generated CUDA source on the CPU, checks it, and counts what its memory accesses cost.
 
 `compile_host` compiles the source as host C++ with the runtime of `host/`; `EmulatedProgram` launches it. There each
-CUDA thread is a fiber and `__syncthreads()` a switch; every access passes the runtime, which knows bounds, races and
-banks.
+CUDA thread is a fiber and `__syncthreads()` a switch; the blocks of a cluster take turns, from one of its barriers to
+the next; every access passes the runtime, which knows bounds, races and banks.
 It has no clock and no caches: what it says about speed is counted, never timed.
 """
 

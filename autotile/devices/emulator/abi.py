@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
-VERSION = 1
+VERSION = 2
 LAUNCHED = 0
 
 # AutotileParameterKind
@@ -15,7 +15,7 @@ POINTER_KIND, SIGNED_KIND, UNSIGNED_KIND, FLOATING_KIND, OPAQUE_KIND = range(5)
 DIAGNOSTIC_KINDS = (
     "out_of_bounds", "misaligned", "read_only_write", "shared_race", "global_race", "uninitialised_shared",
     "barrier_divergence", "deadlock", "inactive_lane", "timeout", "stack_overflow", "division_by_zero", "trap",
-    "bad_copy_size",
+    "bad_copy_size", "unstarted_block", "exited_block", "split_barrier", "bad_rank",
 )  # fmt: skip
 # DiagnosticOp, from 0
 DIAGNOSTIC_OPS = ("load", "store", "read-after-write", "write-after-write", "write-after-read", "read-before-wait")
@@ -23,6 +23,14 @@ DIAGNOSTIC_OPS = ("load", "store", "read-after-write", "write-after-write", "wri
 
 class Parameter(ctypes.Structure):
     _fields_ = [("kind", c_uint32), ("bytes", c_uint32)]
+
+
+class EntryPoint(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("call", c_void_p), ("cluster", POINTER(c_uint32)), ("fits", c_uint32)]
+
+
+class SharedPlaces(ctypes.Structure):
+    _fields_ = [("fixed", c_void_p), ("dynamic", c_void_p), ("windows", c_void_p), ("window_stride", c_uint64)]
 
 
 class LaunchBuffer(ctypes.Structure):
@@ -42,6 +50,8 @@ class LaunchRequest(ctypes.Structure):
         ("blocks", c_void_p),
         ("block_count", c_int64),
         ("limit_s", c_double),
+        ("entry", c_uint32),
+        ("cluster_blocks", c_uint32),
     ]
 
 
@@ -90,6 +100,6 @@ def declare(library: ctypes.CDLL) -> None:
     library.autotile_sites.argtypes = [POINTER(c_uint64)]
     library.autotile_sites.restype = POINTER(FoundSite)
     library.autotile_static_shared_bytes.restype = c_uint64
-    library.autotile_shared_address.argtypes = [c_int]
-    library.autotile_shared_address.restype = c_uint64
+    library.autotile_static_shared_bytes.argtypes = [c_uint32]
+    library.autotile_shared_places.restype = SharedPlaces
     library.autotile_release.restype = None

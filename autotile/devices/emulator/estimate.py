@@ -12,7 +12,8 @@ stores with its bytes. Each unit of the GPU then has a time that it alone would 
 
 The units overlap, but not perfectly: their times are joined by a 4-norm. Too few resident warps cannot hide latency
 (fewer than 8 a multiprocessor lose in proportion), the multiprocessor with the most blocks is waited for, and 3 µs
-of launch come on top. Left out: registers, caches, barriers, the clock's drops under load.
+come on top for the launch and for each step before or after it, whose counters are among the others. Left out:
+registers, caches, barriers, the clock's drops under load.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def estimate_ms(
     dtype: str,
     static_shared_bytes: int = 0,
 ) -> float:
-    """The modelled time of one launch, in ms."""
+    """The modelled time of one launch with its steps, in ms."""
     clocks_a_ms = device.clock_ghz * 1e6 * device.sm_count
     # Without tensor cores float64 runs at half the float32 rate at most, whatever the data sheet's tensor peak.
     peak = min(device.fp64_tflops, device.fp32_tflops / 2) if dtype == "float64" else device.fp32_tflops
@@ -125,7 +126,7 @@ def estimate_ms(
     share = launch.blocks / device.sm_count
     resident = max(1, min(resident_blocks(device, launch, static_shared_bytes), math.ceil(share)))
     hiding = min(1.0, resident * math.ceil(launch.threads / device.warp_size) / HIDING_WARPS)
-    return LAUNCH_MS + joined_ms / hiding * math.ceil(share) / share
+    return LAUNCH_MS * (1 + len(launch.steps)) + joined_ms / hiding * math.ceil(share) / share
 
 
 def resident_blocks(device: DeviceInfo, launch: Launch, static_shared_bytes: int = 0) -> int:

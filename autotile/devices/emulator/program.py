@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
@@ -22,7 +23,7 @@ from autotile.devices.emulator.arguments import PackedArguments, pack_arguments
 from autotile.devices.emulator.lines import LineTable
 from autotile.devices.emulator.report import Report
 from autotile.devices.emulator.results import MemoryMap, collect_accesses, collect_diagnostics
-from autotile.errors import LaunchError
+from autotile.errors import LaunchError, UnsupportedByEmulator
 
 Mode = Literal["run", "check", "trace"]
 Order = Literal["forward", "backward"]
@@ -33,6 +34,7 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_THREADS_PER_BLOCK = 1024
 MAX_SHARED_BYTES = 227 * 1024
+MAX_CLUSTER_BLOCKS = 8
 DEFAULT_LIMIT_S = 60.0
 
 _GUARD_BYTES = 64 * 1024
@@ -60,6 +62,17 @@ def device_buffer(array: npt.ArrayLike, offset_bytes: int = 0) -> npt.NDArray[An
     return placed
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """A `__global__` function of a program. `fits`: it takes what the kernel takes."""
+
+    number: int
+    name: str
+    cluster: Dim3
+    fits: bool
+    static_shared_bytes: int
+
+
 class EmulatedProgram:
     """A kernel in a shared object of `compile_host`. Raises LaunchError where this machine cannot load it.
 
@@ -73,8 +86,9 @@ class EmulatedProgram:
         count = ctypes.c_uint32.in_dll(self._library, "autotile_parameter_count").value
         described = self._library.autotile_parameters()
         self._parameters = tuple((described[i].kind, described[i].bytes) for i in range(count))
+        self._entries = self._read_entries()
         self.traced = bool(ctypes.c_uint32.in_dll(self._library, "autotile_instrumented").value)
-        self.static_shared_bytes = int(self._library.autotile_static_shared_bytes())
+        self.static_shared_bytes = int(self._library.autotile_static_shared_bytes(0))
 
     def __enter__(self) -> EmulatedProgram:
         return self
@@ -87,6 +101,36 @@ class EmulatedProgram:
     def close(self) -> None:
         self._finalizer()
 
+    def _read_entries(self) -> tuple[_Entry, ...]:
+        table = (abi.EntryPoint * 1).in_dll(self._library, "autotile_entries")
+        first = ctypes.cast(table, ctypes.POINTER(abi.EntryPoint))
+        entries: list[_Entry] = []
+        while first[len(entries)].name is not None:
+            found, number = first[len(entries)], len(entries)
+            cluster = (max(1, found.cluster[0]), max(1, found.cluster[1]), max(1, found.cluster[2]))
+            shared = int(self._library.autotile_static_shared_bytes(number))
+            entries.append(_Entry(number, found.name.decode(), cluster, bool(found.fits), shared))
+        return tuple(entries)
+
+    def cluster(self, entry_suffix: str = "") -> Dim3:
+        """Blocks of a cluster of the kernel, or of one of its steps; (1, 1, 1) for a kernel without clusters."""
+        return self._entry(entry_suffix).cluster
+
+    def static_shared_bytes_of(self, entry_suffix: str) -> int:
+        """Static shared memory of a block of the kernel (suffix "") or of one of its steps."""
+        return self._entry(entry_suffix).static_shared_bytes
+
+    def _entry(self, suffix: str) -> _Entry:
+        """Raises LaunchError for a step that the text does not have."""
+        name = self._entries[0].name + suffix
+        for entry in self._entries:
+            if entry.name == name and entry.fits:
+                return entry
+        raise LaunchError(
+            f'the text has no function {name!r} to launch: write it as extern "C" __global__, with the parameters of '
+            f"{self._entries[0].name!r}"
+        )
+
     def launch(
         self,
         grid: Dim3,
@@ -97,6 +141,7 @@ class EmulatedProgram:
         order: Order = "forward",
         blocks: Sequence[int] | None = None,
         limit_s: float = DEFAULT_LIMIT_S,
+        entry_suffix: str = "",
     ) -> Report:
         """Runs the kernel on its arguments in place and says what it found.
 
@@ -104,17 +149,21 @@ class EmulatedProgram:
         with exactly its dtype; an int or float takes the parameter's type; None is a null pointer. Every mode checks
         barriers; "run" adds bounds and alignment (not in a build without tracing), "check" races and unwritten shared
         memory, "trace" counts sectors and wavefronts as well. `order` turns the order of blocks and threads round;
-        `blocks` are the linear numbers of the blocks to run, None for all. After `limit_s` the launch stops with a
-        diagnostic "timeout", after a fault with the fault's own. Raises LaunchError for a launch that CUDA refuses.
+        `blocks` are the linear numbers of the blocks to run, None for all; a cluster runs as a whole. After `limit_s`
+        the launch stops with a diagnostic "timeout", after a fault with the fault's own. `entry_suffix` names a step.
+        Raises LaunchError for a launch that CUDA refuses.
         """
-        self._check_launch(grid, block, shared_bytes, blocks, mode, limit_s)
+        entry = self._entry(entry_suffix)
+        self._check_launch(entry, grid, block, shared_bytes, blocks, mode, limit_s)
+        if blocks is not None:
+            blocks = list(dict.fromkeys(number - number % entry.cluster[0] for number in blocks))
         packed = pack_arguments(arguments, self._parameters)
         numbers = None if blocks is None else np.ascontiguousarray(blocks, dtype=np.int64)
         request = abi.LaunchRequest(
             grid=grid, block=block, shared_bytes=shared_bytes, level=_LEVELS[mode], backward=order == "backward",
             buffer_count=len(packed.buffers), buffers=packed.buffers, arguments=packed.pointers,
             blocks=None if numbers is None else numbers.ctypes.data, block_count=0 if numbers is None else len(numbers),
-            limit_s=limit_s,
+            limit_s=limit_s, entry=entry.number, cluster_blocks=entry.cluster[0],
         )  # fmt: skip
         with _LAUNCHING:
             started = time.perf_counter()
@@ -124,14 +173,15 @@ class EmulatedProgram:
                 raise LaunchError(
                     f"the emulator could not reserve the stacks of {np.prod(block)} threads: no memory left"
                 )
-            return self._report(packed, shared_bytes, run_s)
+            return self._report(packed, entry, shared_bytes, run_s)
 
-    def _report(self, packed: PackedArguments, shared_bytes: int, run_s: float) -> Report:
-        address = self._library.autotile_shared_address
+    def _report(self, packed: PackedArguments, entry: _Entry, shared_bytes: int, run_s: float) -> Report:
+        places = self._library.autotile_shared_places()
         memory = MemoryMap(
             tuple((index, array.ctypes.data, array.nbytes) for index, array in packed.arrays),
-            (int(address(0)), self.static_shared_bytes),
-            (int(address(1)), shared_bytes),
+            (places.fixed, entry.static_shared_bytes),
+            (places.dynamic, shared_bytes),
+            (places.windows or 0, places.window_stride) if entry.cluster[0] > 1 else (0, 0),
         )
         count = ctypes.c_uint64()
         first = self._library.autotile_diagnostics(ctypes.byref(count))
@@ -140,7 +190,14 @@ class EmulatedProgram:
         return Report(diagnostics, collect_accesses(first[: count.value], self._lines), run_s)
 
     def _check_launch(
-        self, grid: Dim3, block: Dim3, shared_bytes: int, blocks: Sequence[int] | None, mode: Mode, limit_s: float
+        self,
+        entry: _Entry,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        blocks: Sequence[int] | None,
+        mode: Mode,
+        limit_s: float,
     ) -> None:
         if not self._finalizer.alive:
             raise LaunchError("this emulated program has been closed; load it again")
@@ -150,9 +207,10 @@ class EmulatedProgram:
         threads = block[0] * block[1] * block[2]
         if threads > MAX_THREADS_PER_BLOCK:
             raise LaunchError(f"a block of {threads} threads: at most {MAX_THREADS_PER_BLOCK} are possible")
-        if not 0 <= shared_bytes <= MAX_SHARED_BYTES - self.static_shared_bytes:
+        _check_cluster(entry, grid)
+        if not 0 <= shared_bytes <= MAX_SHARED_BYTES - entry.static_shared_bytes:
             raise LaunchError(
-                f"{shared_bytes} bytes of dynamic and {self.static_shared_bytes} of static shared memory: "
+                f"{shared_bytes} bytes of dynamic and {entry.static_shared_bytes} of static shared memory: "
                 f"a block has at most {MAX_SHARED_BYTES}"
             )
         total = grid[0] * grid[1] * grid[2]
@@ -162,6 +220,20 @@ class EmulatedProgram:
             raise LaunchError(f"mode {mode!r} needs a traced build: compile with traced=True")
         if not limit_s > 0:
             raise LaunchError(f"limit_s is {limit_s}: it must be above 0")
+
+
+def _check_cluster(entry: _Entry, grid: Dim3) -> None:
+    x, y, z = entry.cluster
+    if x * y * z > MAX_CLUSTER_BLOCKS:
+        raise LaunchError(
+            f"a cluster of {x * y * z} blocks: at most {MAX_CLUSTER_BLOCKS} run on every GPU with clusters"
+        )
+    if y * z > 1:
+        raise UnsupportedByEmulator(
+            f"the emulator runs clusters of blocks along x, not {entry.cluster}: run this variant on a GPU"
+        )
+    if grid[0] % x:
+        raise LaunchError(f"a grid of {grid[0]} blocks along x cannot be divided into clusters of {x}")
 
 
 def _load(shared_object: Path) -> ctypes.CDLL:

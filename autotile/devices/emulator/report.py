@@ -11,7 +11,8 @@ Space = Literal["global", "shared"]
 # By weight: a fault stops the launch; a race explains the unwritten memory and the divergence around it.
 KINDS = (
     "out_of_bounds", "misaligned", "read_only_write", "stack_overflow", "division_by_zero", "trap", "bad_copy_size",
-    "timeout", "deadlock", "shared_race", "global_race", "barrier_divergence", "inactive_lane", "uninitialised_shared",
+    "bad_rank", "timeout", "deadlock", "split_barrier", "unstarted_block", "exited_block", "shared_race", "global_race",
+    "barrier_divergence", "inactive_lane", "uninitialised_shared",
 )  # fmt: skip
 
 
@@ -107,6 +108,11 @@ def _shared_race(d: Diagnostic) -> str:
             f"{_pair(d)}; the copy may still be under way: a __pipeline_wait_prior() is missing or waits for too few "
             "groups, or the barrier after it is missing"
         )
+    if d.other_block not in (None, d.block):
+        return (
+            f"shared-memory race ({d.op}) in a cluster between {_at(d.other_line)} and {_at(d.line)}: {_pair(d)}; "
+            "a sync() of the cluster is missing between them"
+        )
     missing = "a __syncthreads()" if d.across_warps else "a __syncwarp() (both are in one warp) or __syncthreads()"
     where = "from one pass of the loop to the next" if d.line == d.other_line else "between them"
     return (
@@ -131,6 +137,16 @@ def _uninitialised(d: Diagnostic) -> str:
 
 
 def _divergence(d: Diagnostic) -> str:
+    if d.other_block is not None:
+        if d.other_line is not None:
+            return (
+                f"barrier divergence in block {d.block}: threads {d.thread} and {d.other_thread} wait at the cluster's "
+                f"barrier of {_at(d.line)} and at that of {_at(d.other_line)}; move the barrier out of the branches"
+            )
+        return (
+            f"barrier divergence at {_at(d.line)} in the cluster of block {d.block}: {d.detail}; "
+            "let every thread of all blocks of the cluster reach its sync()"
+        )
     if d.other_line is None:
         return (
             f"barrier divergence at {_at(d.line)} in block {d.block}: {d.detail}; "
@@ -138,7 +154,7 @@ def _divergence(d: Diagnostic) -> str:
         )
     return (
         f"barrier divergence in block {d.block}: thread {d.thread} waits at the __syncthreads() of {_at(d.line)} and "
-        f"thread {d.other_thread} at that of {_at(d.other_line)}; move the barrier out of the branches"
+        f"thread {d.other_thread} at the barrier of {_at(d.other_line)}; move the barrier out of the branches"
     )
 
 
@@ -180,6 +196,31 @@ def _copy_size(d: Diagnostic) -> str:
     )
 
 
+def _unstarted(d: Diagnostic) -> str:
+    return (
+        f"{d.op} at {_at(d.line)}{_who(d)} in the shared memory of block {d.other_block}, which may not have started: "
+        "a sync() of the cluster is missing before it"
+    )
+
+
+def _exited(d: Diagnostic) -> str:
+    return (
+        f"{d.op} at {_at(d.line)}{_who(d)} in the shared memory of block {d.other_block}, which may have exited: "
+        "a sync() of the cluster is missing behind it"
+    )
+
+
+def _split(d: Diagnostic) -> str:
+    return (
+        f"barrier of the cluster in two halves at {_at(d.line)}{_who(d)}: {d.detail}; every barrier_arrive() needs its "
+        "barrier_wait(), with nothing of another block between them"
+    )
+
+
+def _bad_rank(d: Diagnostic) -> str:
+    return f"map_shared_rank() at {_at(d.line)}{_who(d)} of {d.detail}"
+
+
 _MESSAGES = {
     "out_of_bounds": _out_of_bounds,
     "misaligned": _misaligned,
@@ -195,4 +236,8 @@ _MESSAGES = {
     "division_by_zero": _division,
     "trap": _trap,
     "bad_copy_size": _copy_size,
+    "unstarted_block": _unstarted,
+    "exited_block": _exited,
+    "split_barrier": _split,
+    "bad_rank": _bad_rank,
 }

@@ -9,21 +9,38 @@ from autotile.devices.emulator import abi
 from autotile.devices.emulator.lines import LineTable
 from autotile.devices.emulator.report import KINDS, Access, Diagnostic
 
+# What SplitFault of cluster.h says.
+SPLIT_FAULTS = (
+    "the thread arrives again before it has waited",
+    "the thread waits without having arrived",
+    "the thread reaches into another block's shared memory between its arrival and its wait",
+    "the thread returns after its arrival without a wait",
+)
+
 # How far from a buffer an address may lie and still be told by its distance.
 _NEAR_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class MemoryMap:
-    """Where a launch had its memory: `buffers` are (argument, address, bytes), the shared ones (address, bytes)."""
+    """Where a launch had its memory: `buffers` are (argument, address, bytes), the shared ones (address, bytes).
+
+    `windows` are the (address, bytes apart) at which the blocks of a cluster see each other's; 0 without clusters.
+    """
 
     buffers: tuple[tuple[int, int, int], ...]
     static_shared: tuple[int, int]
     dynamic_shared: tuple[int, int]
+    windows: tuple[int, int] = (0, 0)
 
     def describe(self, address: int, size: int) -> str:
         """Names the place of `size` bytes at `address`: its distance from the memory that was probably meant."""
         width = f"{size} bytes " if size else ""
+        begin, stride = self.windows
+        if stride and begin <= address < begin + 8 * stride:
+            rank, offset = divmod(address - begin, stride)
+            own = replace(self, windows=(0, 0)).describe(self.static_shared[0] + offset, size)
+            return f"{own}, in the block of rank {rank} of the cluster"
         start, length = self.dynamic_shared
         if start <= address < start + (1 << 18):
             return f"{width}at byte {address - start} of dynamic shared memory, of which the launch has {length}"
@@ -55,6 +72,12 @@ def _detail(found: abi.FoundDiagnostic, kind: str, memory: MemoryMap) -> str:
         return f"at byte {found.address} of the block's shared memory"
     if kind == "barrier_divergence" and not found.other_line:
         return f"{found.waiting} of {found.bytes} threads wait there, the others have returned"
+    if kind == "split_barrier":
+        return SPLIT_FAULTS[found.bytes]
+    if kind == "bad_rank":
+        if found.address:
+            return memory.describe(found.address, 0) + ", not in the block's own shared memory"
+        return f"rank {found.bytes}, which the cluster does not have"
     return f"{found.bytes} bytes" if kind == "bad_copy_size" else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
@@ -21,10 +22,14 @@ _ARENA_LABEL = f' __asm__("{ARENA_SYMBOL}")'
 
 @dataclass(frozen=True)
 class BoundSource:
-    """A source ready for the host's compiler, and the names of its `extern __shared__` arrays."""
+    """A source ready for the host's compiler, and the names of its `extern __shared__` arrays.
+
+    `step_arrays`: some of its arrays are of the functions before and after the kernel.
+    """
 
     text: str
     dynamic_arrays: tuple[str, ...]
+    step_arrays: bool = False
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -45,13 +50,13 @@ def _condition(kind: str, rest: str) -> bool | None:
 
 
 def emulated_lines(text: str) -> list[str]:
-    """The lines of `text` without comments; those that the preprocessor drops for the emulator are empty."""
+    """The lines of `text` without comments; those that the preprocessor drops for the emulator are blank."""
     lines: list[str] = []
     taken: list[bool | None] = []
     for line in blank_comments(text).split("\n"):
         match = _CONDITIONAL.match(line)
         if match is None:
-            lines.append("" if False in taken else line)
+            lines.append(" " * len(line) if False in taken else line)
             continue
         kind, rest = match.groups()
         if kind in ("if", "ifdef", "ifndef"):
@@ -62,11 +67,16 @@ def emulated_lines(text: str) -> list[str]:
             taken[-1] = None if taken[-1] is None else not taken[-1]
         elif kind == "elif" and taken:
             taken[-1] = False if taken[-1] else _condition("if", rest)
-        lines.append("")
+        lines.append(" " * len(line))
     return lines
 
 
-def _statement(blanked: str, position: int) -> tuple[int, int]:
+def emulated_text(text: str) -> str:
+    """`emulated_lines` as one text, in which every position is that of `text`."""
+    return "\n".join(emulated_lines(text))
+
+
+def statement(blanked: str, position: int) -> tuple[int, int]:
     """Where the declaration around `position` begins and ends (at its semicolon)."""
     begin = max(blanked.rfind(mark, 0, position) for mark in ";{}") + 1
     # A directive ends at its line, and leaves no semicolon behind.
@@ -85,18 +95,20 @@ def _declarator_ends(blanked: str, begin: int, end: int) -> list[int]:
     return [*ends, end]
 
 
-def bind_shared_arrays(text: str) -> BoundSource:
+def bind_shared_arrays(text: str, steps: Sequence[tuple[int, int]] = ()) -> BoundSource:
     """Makes the shared arrays of `text` what the runtime expects; lines keep their numbers.
 
     `__shared__` alone is a macro of the host's header that makes the array static. It gets an empty initialiser,
     without which compilers guard arrays of classes by a flag (that would lie in shared memory, too). A declaration
-    with a storage class of its own gets another macro, and `extern` arrays are bound to the runtime's arena.
+    with a storage class of its own gets another macro, and `extern` arrays are bound to the runtime's arena. Arrays
+    inside `steps`, (begin, end) of the bodies of other functions than the kernel, lie where none of the kernel's do.
     """
     blanked = blank_comments(text)
     edits: list[tuple[int, int, str]] = []
     names: set[str] = set()
+    in_steps = False
     for match in _SHARED.finditer(blanked):
-        begin, end = _statement(blanked, match.start())
+        begin, end = statement(blanked, match.start())
         declaration = blanked[begin:end]
         if re.search(r"\bextern\b", declaration):
             edits.append((*match.span(), "autotile_shared_extern"))
@@ -107,8 +119,11 @@ def bind_shared_arrays(text: str) -> BoundSource:
             continue
         if re.search(r"\bstatic\b", declaration):
             edits.append((*match.span(), "autotile_shared_static"))
+        elif any(first <= match.start() < last for first, last in steps):
+            edits.append((*match.span(), "autotile_shared_step"))
+            in_steps = True
         if "=" not in declaration:
             edits += [(stop, stop, " = {}") for stop in _declarator_ends(blanked, match.end(), end)]
     for start, stop, replacement in sorted(edits, reverse=True):
         text = text[:start] + replacement + text[stop:]
-    return BoundSource(text, tuple(sorted(names)))
+    return BoundSource(text, tuple(sorted(names)), in_steps)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotile.devices.emulator.compiler import ASK_LIMIT_S, HostToolchain, Runner, first_line, run_alone
+from autotile.devices.emulator.entries import GlobalFunction, entry_points
 from autotile.devices.emulator.program import EmulatedProgram
 from autotile.devices.emulator.source import ARENA_SYMBOL, bind_shared_arrays
 from autotile.devices.emulator.unsupported import refuse_unsupported
@@ -247,6 +248,14 @@ def _link_flags(runtime: Path, dynamic_arrays: Sequence[str], shared_object: Pat
     return [*linked, *labels, "-Wl,-Bsymbolic", "-Wl,-z,defs", "-lm", "-lc", "-ldl", "-lpthread", "-lrt", "-lgcc"]
 
 
+def _entry_table(functions: Sequence[GlobalFunction]) -> str:
+    """The end of a unit: what makes its functions known to the runtime."""
+    clusters = "".join(f"AUTOTILE_CLUSTER({f.name}, {' '.join(f.cluster.split())})\n" for f in functions)
+    calls = "".join(f"AUTOTILE_CALL({f.name})\n" for f in functions)
+    table = ", ".join(f"AUTOTILE_ENTRY({f.name})" for f in functions)
+    return f'#line 1 "clusters"\n{clusters}#line 1 "entry"\n{calls}AUTOTILE_EMULATE({functions[0].name}, {table})\n'
+
+
 def compile_host(
     source_text: str,
     entry: str,
@@ -258,7 +267,7 @@ def compile_host(
     timeout_s: float = 60.0,
     runner: Runner = run_alone,
 ) -> HostBuild:
-    """Compiles the kernel `entry` of a generated source to the shared object `out_path`.
+    """Compiles the kernel `entry` of a generated source, with its steps, to the shared object `out_path`.
 
     `cache_dir` keeps the runtime's objects between builds. Without `traced` the library runs faster and checks nothing.
     `runner` runs the compiler. Raises CompileError (with the line of the source), UnsupportedByEmulator and, when
@@ -274,10 +283,12 @@ def compile_host(
 
     def run(text: str, name: str) -> tuple[int, str]:
         # alignas is renamed only after the headers: after `static` it is an error, where the attribute is not.
-        bound = bind_shared_arrays(text)
+        functions = entry_points(text, name)
+        bound = bind_shared_arrays(text, [function.body for function in functions[1:]])
         unit = (
             '#include "cuda_host.h"\n#define alignas(bytes) __attribute__((aligned(bytes)))\n'
-            f'#line 1 "{SOURCE_NAME}"\n{bound.text}\n#line 1 "entry"\nAUTOTILE_EMULATE({name})\n'
+            f"{'AUTOTILE_STEPS_SECTION' if bound.step_arrays else ''}\n"
+            f'#line 1 "{SOURCE_NAME}"\n{bound.text}\n{_entry_table(functions)}'
         )
         include = ["-I", str(HOST_FOLDER), "-I", str(HOST_FOLDER / "include")]
         link = _link_flags(runtime, bound.dynamic_arrays, Path(temporary))

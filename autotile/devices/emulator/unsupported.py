@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 
+from autotile.devices.emulator.entries import stray_cluster
 from autotile.devices.emulator.source import emulated_lines
 from autotile.errors import UnsupportedByEmulator
 
+_OTHER_GROUPS = (
+    r"#\s*include\s*<cooperative_groups/|\b(?:this_(?:(?:multi_)?grid|thread_block|thread)|thread_block(?:_tile)?"
+    r"|thread_group|(?:multi_)?grid_group|coalesced_(?:threads|group)|tiled_partition|(?:binary|labeled)_partition"
+    r"|block_tile_memory|memcpy_async)\s*[<(\w]"
+)
 # What a construct looks like, what it is called, and what to write for the emulator instead.
 _CONSTRUCTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), name)
@@ -14,10 +20,13 @@ _CONSTRUCTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(?:asm|__asm__|__asm)\b", "inline PTX (asm)"),
         (r"#\s*include\s*<mma\.h>|\bwmma\b", "tensor core fragments (wmma)"),
         (r"\bwgmma\w*", "warp-group matrix instructions (wgmma)"),
-        (r"#\s*include\s*<cooperative_groups[\w/]*(?:\.h)?>|\bcooperative_groups\b", "cooperative groups"),
+        (_OTHER_GROUPS, "cooperative groups other than the cluster's"),
         (r"#\s*include\s*<cuda/barrier>|\bcuda::barrier\b|\b__mbarrier_\w+", "cuda::barrier"),
         (r"#\s*include\s*<cuda/pipeline>|\bcuda::(?:make_)?pipeline\b", "cuda::pipeline"),
-        (r"\b__cluster_dims__\b|\bcluster_group\b", "thread block clusters"),
+        (
+            r"\b__cluster(?!_dims__)\w*|\b__block_size__\b|\b(?:__is_)?clusterDim\w*|\bclusterIdx\b",
+            "the built-in functions of thread block clusters (use cooperative_groups::this_cluster())",
+        ),
         (r"\bCUtensorMap\w*|\bcp_async_bulk\w*", "tensor maps (TMA)"),
         (r"\bcudaTextureObject_t\b|\btexture\s*<|\btex[123]D\w*\s*[<(]", "textures"),
         (r"\bcudaSurfaceObject_t\b|\bsurface\s*<|\bsurf[123]D\w*\s*[<(]", "surfaces"),
@@ -44,3 +53,10 @@ def refuse_unsupported(source_text: str) -> None:
                     f"kernel.cu:{number}: the emulator cannot run {name}. Give it another way under "
                     "`#ifdef AUTOTILE_EMULATOR`, or run this variant on a GPU."
                 )
+    stray = stray_cluster(source_text)
+    if stray is not None:
+        raise UnsupportedByEmulator(
+            f"kernel.cu:{source_text[:stray].count(chr(10)) + 1}: the emulator cannot run thread block clusters whose "
+            "size does not stand in the head of a __global__ function. Write __cluster_dims__(2, 1, 1) there, or run "
+            "this variant on a GPU."
+        )

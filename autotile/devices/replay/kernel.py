@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.replay.recording import Recording
-from autotile.kernels import Kernel
-from autotile.kernels.declarations import RESERVED, LaunchPlan, Output, Parameter
+from autotile.kernels import Kernel, LaunchPlan, Output, Parameter
+from autotile.kernels.declarations import RESERVED
 from autotile.kernels.loader import DEFINITION, TEMPLATE
 from autotile.types import Problem
 

@@ -114,10 +114,10 @@ class _Found:
                 "outcome": str() as outcome,
                 "configuration": dict() as configuration,
             }:
-                options = found.get("options") or {}
-                if not isinstance(options, dict):
-                    raise UsageError("a record in it has options that are no object")
-                self.problem = Problem(kernel, tuple(sizes.items()), dtype, tuple(options.items()))
+                options, switches = found.get("options") or {}, found.get("switches") or []
+                if not isinstance(options, dict) or not isinstance(switches, list):
+                    raise UsageError("a record in it has options that are no object, or switches that are no list")
+                self.problem = Problem(kernel, tuple(sizes.items()), dtype, tuple(options.items()), tuple(switches))
                 self.device, self.outcome, self.configuration = device, outcome, configuration
                 self.identity, self._found = found["identity"], found
             case _:

@@ -9,7 +9,7 @@ from autotile.errors import AutotileError
 from autotile.kernels import Kernel
 from autotile.report.rates import rate
 from autotile.store import best_of, estimated
-from autotile.types import Identity, Problem, Record
+from autotile.types import Identity, Launch, LaunchStep, Problem, Record
 
 Kernels: TypeAlias = Callable[[str], Kernel]
 Place: TypeAlias = tuple[str, str, bool]
@@ -40,7 +40,18 @@ def winners(records: Iterable[Record]) -> list[Record]:
 
 def _order(record: Record) -> tuple[object, ...]:
     problem = record.problem
-    return problem.kernel, problem.sizes, problem.options, problem.dtype
+    return problem.kernel, problem.sizes, problem.options, problem.switches, problem.dtype
+
+
+def launch_lines(launch: Launch, entry: str) -> list[str]:
+    """What is launched in which order, where there is more than the main function; empty for most kernels."""
+    lines = [f"before: {_step_words(step, entry)}" for step in launch.before]
+    lines += [f"after: {_step_words(step, entry)}" for step in launch.after]
+    return lines + ([f"scratch: {launch.scratch_bytes} bytes"] if launch.scratch_bytes else [])
+
+
+def _step_words(step: LaunchStep, entry: str) -> str:
+    return f"{entry}{step.entry_suffix}, grid {step.grid}, block {step.block}"
 
 
 def one_line(text: str) -> str:

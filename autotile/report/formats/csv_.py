@@ -1,5 +1,5 @@
 """One row a record, for spreadsheets and data frames. Sizes are columns `size_…`, what else a problem says `option_…`
-(empty where it is as usual), parameters `param_…`.
+and `switch_…` (empty where it is as usual), parameters `param_…`; `before` and `after` are what is launched around it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from autotile.store import estimated
 from autotile.store.serial import to_object
 from autotile.types import Record
 
-_NESTED = ("sizes", "options", "configuration", "identity", "measurement", "launch", "extra")
+_NESTED = ("sizes", "options", "switches", "configuration", "identity", "measurement", "launch", "extra")
 
 
 def table(records: Sequence[Record]) -> str:
     """The rows under one header line; a cell is empty where a record has no such value."""
     rows = [_row(record) for record in records]
-    sizes, parameters = [*_columns(rows, "size_"), *_columns(rows, "option_")], _columns(rows, "param_")
+    sizes = [column for prefix in ("size_", "option_", "switch_") for column in _columns(rows, prefix)]
+    parameters = _columns(rows, "param_")
     others = [column for column in _row_columns(rows) if column not in {*sizes, *parameters}]
     at = others.index("kernel") + 1 if "kernel" in others else 0
     out = io.StringIO()
@@ -47,13 +48,22 @@ def _row(record: Record) -> dict[str, Any]:
             for axis, side in zip("xyz", launch.get(what, [None] * 3), strict=True)
         },
         "shared_bytes": launch.get("shared_bytes"),
+        **({"scratch_bytes": launch["scratch_bytes"]} if "scratch_bytes" in launch else {}),
+        **{key: _steps(launch[key]) for key in ("before", "after") if key in launch},
         **{name: identity[name] for name in ("driver", "compiler", "flags", "template", "schema")},
     }
     row |= {name: value for name, value in found.items() if name not in row and name not in _NESTED}
     row |= {f"size_{name}": size for name, size in found["sizes"].items()}
     row |= {f"option_{name}": value for name, value in record.problem.options}
+    row |= {f"switch_{name}": True for name in record.problem.switches}
     row |= {f"param_{name}": value for name, value in found["configuration"].items()}
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+
+
+def _steps(steps: Iterable[dict[str, Any]]) -> str:
+    """`_pack 40x1x1 32x1x1`: a function's suffix, its grid and its block; `;` between several."""
+    shown = ([step["entry_suffix"], *("x".join(map(str, step[what])) for what in ("grid", "block"))] for step in steps)
+    return "; ".join(" ".join(words) for words in shown)
 
 
 def _row_columns(rows: Iterable[dict[str, Any]]) -> list[str]:

@@ -10,11 +10,14 @@ from typing import Any
 
 from autotile.codegen import render
 from autotile.devices.info import STATIC_SHARED_LIMIT_BYTES
+from autotile.dtypes import element_type
 from autotile.errors import AutotileError, KernelError, NotTuned
+from autotile.kernels import Argument, Kernel, Output, Scalar, Scratch, Size
 from autotile.report.formats.common import (
     ExportWarning,
     Kernels,
     by_device,
+    launch_lines,
     one_line,
     provenance,
     winners,
@@ -22,7 +25,7 @@ from autotile.report.formats.common import (
 from autotile.store import estimated
 from autotile.store.names import device_folder, path_name
 from autotile.store.serial import pretty
-from autotile.types import SCHEMA_VERSION, Launch, Record, Source
+from autotile.types import SCHEMA_VERSION, Launch, LaunchStep, Problem, Record, Source
 
 _REAL_ARCH = re.compile(r"sm_[0-9]+[af]?")
 
@@ -49,7 +52,7 @@ def write_folder(records: Sequence[Record], folder: Path, kernels: Kernels) -> l
             header = _header(record, source, launch, static_shared_bytes, file.name)
             file.write_text(header + source.text, encoding="utf-8", newline="")
             written.append(file)
-            entries.append(_entry(record, source, launch, file.name))
+            entries.append(_entry(record, source, launch, kernels(record.problem.kernel), file.name))
         if entries:
             written.append(_write_launches(place, device, arch, entries))
     if not written:
@@ -80,8 +83,14 @@ def _header(record: Record, source: Source, launch: Launch, static_shared_bytes:
         f"device:  {record.identity.device} ({record.identity.arch}), {provenance(record.identity)}",
         f"time:    {'estimated by a model, not measured: ' if estimated(record) else ''}{time}",
         f"launch:  grid {launch.grid}, block {launch.block}, shared_bytes {launch.shared_bytes}",
+        *launch_lines(launch, source.entry),
         f"compile: {compile_line(record.identity.arch, file)}",
     ]
+    if launch.steps or launch.scratch_bytes:
+        lines.append("what is before and after takes the same arguments, on the same stream; launch.json has the order")
+        lines.append(
+            "of the arguments, among which the scratch memory is a pointer on 256 bytes, to undefined contents"
+        )
     if launch.shared_bytes and launch.shared_bytes + static_shared_bytes > STATIC_SHARED_LIMIT_BYTES:
         lines.append("before the first launch, for more than 48 KiB of shared memory:")
         attribute = "cudaFuncAttributeMaxDynamicSharedMemorySize"
@@ -95,7 +104,8 @@ def _comment(line: str) -> str:
     return " " * indent + one_line(line).replace("\\", "/")
 
 
-def _entry(record: Record, source: Source, launch: Launch, file: str) -> dict[str, Any]:
+def _entry(record: Record, source: Source, launch: Launch, kernel: Kernel, file: str) -> dict[str, Any]:
+    steps = (("before", launch.before), ("after", launch.after))
     return {
         "file": file,
         "kernel": record.problem.kernel,
@@ -107,10 +117,32 @@ def _entry(record: Record, source: Source, launch: Launch, file: str) -> dict[st
         "grid": list(launch.grid),
         "block": list(launch.block),
         "shared_bytes": launch.shared_bytes,
+        **({"scratch_bytes": launch.scratch_bytes} if launch.scratch_bytes else {}),
+        **{key: [_step(step, source.entry) for step in of] for key, of in steps if of},
+        "arguments": [_argument(argument, kernel, record.problem) for argument in kernel.arguments],
         "time_ms": record.time_ms,
         "estimated": estimated(record),
         "compile": compile_line(record.identity.arch, file),
     }
+
+
+def _step(step: LaunchStep, entry: str) -> dict[str, Any]:
+    return {"entry": entry + step.entry_suffix, "grid": list(step.grid), "block": list(step.block)}
+
+
+def _argument(argument: Argument, kernel: Kernel, problem: Problem) -> dict[str, Any]:
+    """What is passed, in C's order: `is` says as what, and an array's shape is as it is stored."""
+    if isinstance(argument, Size):
+        return {"name": argument.name, "is": "int", "value": kernel.sizes_of(problem)[argument.name]}
+    if isinstance(argument, Scalar):
+        return {"name": argument.name, "is": element_type(problem.dtype).accumulator, "default": argument.default}
+    if isinstance(argument, Scratch):
+        return {"name": argument.name, "is": "scratch"}
+    if argument not in kernel.arrays_of(problem):
+        return {"name": argument.name, "is": "null"}
+    layout = kernel.layout_of(argument, problem)
+    kind = "output" if isinstance(argument, Output) else "input"
+    return {"name": argument.name, "is": kind, "shape": list(layout.shape), "strides": list(layout.strides)}
 
 
 def _write_launches(place: Path, device: str, arch: str, entries: Iterable[dict[str, Any]]) -> Path:

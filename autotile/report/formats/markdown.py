@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotile.report.formats.common import Kernels, by_device, one_line, provenance, rate_of
+from autotile.report.formats.common import Kernels, by_device, launch_lines, one_line, provenance, rate_of
 from autotile.types import Record
 
 
@@ -34,12 +34,13 @@ def _section(device: str, arch: str, estimated: bool, records: Sequence[Record],
 
 
 def _row(record: Record, kernels: Kernels) -> str:
+    beside = [] if record.launch is None else launch_lines(record.launch, "…")
     cells = (
         record.problem.kernel,
         record.problem.label,
         f"{record.time_ms:.6g}",
         rate_of(record, kernels),
-        record.configuration.label,
+        "; ".join([record.configuration.label, *beside]),
         provenance(record.identity),
     )
     return f"| {' | '.join(map(_cell, cells))} |"

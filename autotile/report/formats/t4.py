@@ -26,8 +26,8 @@ SUFFIX = ".T4.json"
 _FAILED = {"compile": "CompilationFailedConfig"}
 """What other tuners' files have in place of a time, by the word for the failure; RuntimeFailedConfig for the others."""
 
-_COMMON = ("schema_version", "kernel", "sizes", "options", "dtype")
-"""Keys of a record's object that are the same throughout a file; most problems have no options."""
+_COMMON = ("schema_version", "kernel", "sizes", "options", "switches", "dtype")
+"""Keys of a record's object that are the same throughout a file; most problems have no options and no switches."""
 
 
 def as_trial(record: Record) -> Record:

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AUTOTILE_ABI 1
+#define AUTOTILE_ABI 2
 // 227 KiB is the most shared memory that any device up to sm_120 gives a block.
 #define AUTOTILE_ARENA_BYTES (227 * 1024)
 #define AUTOTILE_EXPORT __attribute__((visibility("default")))
@@ -15,12 +15,21 @@ struct AutotileIndex {
 
 struct AutotileBuiltins {
     AutotileIndex thread, block, block_dim, grid_dim;
+    unsigned cluster_blocks;
 };
 
 enum AutotileParameterKind : uint32_t { kPointer, kSigned, kUnsigned, kFloating, kOpaque };
 
 struct AutotileParameter {
     uint32_t kind, bytes;
+};
+
+// A __global__ function of the kernel's text. `fits`: its parameters have the types of the first one's.
+struct AutotileEntryPoint {
+    const char* name;
+    void (*call)(void** arguments);
+    const uint32_t* cluster;  // blocks along x, y and z
+    uint32_t fits;
 };
 
 // What the lanes of a warp do together; the runtime computes every result when the last lane has arrived.
@@ -40,9 +49,13 @@ enum AutotileWarpOp : uint32_t {
 };
 
 enum AutotileBarrierOp : uint32_t { kBarrier, kBarrierCount, kBarrierAnd, kBarrierOr };
+enum AutotileClusterOp : uint32_t { kClusterSync, kClusterArrive, kClusterWait };
 
 extern "C" {
 int autotile_barrier(uint32_t op, int predicate, uint32_t line, uint32_t site);
+void autotile_cluster_barrier(uint32_t op, uint32_t line);
+void* autotile_map_shared(const void* address, uint32_t rank);
+uint32_t autotile_shared_rank(const void* address);
 uint64_t autotile_warp(uint32_t mask, uint32_t op, uint64_t value, uint32_t source_lane);
 uint32_t autotile_active_lanes(void);
 uint64_t autotile_atomic_load(const void* address, uint32_t bytes);

@@ -17,6 +17,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)  // source.py reads it
 #define __maxnreg__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
@@ -26,6 +27,18 @@
 // source.py puts these where __shared__ stands in a declaration that has a storage class of its own.
 #define autotile_shared_static __attribute__((used, aligned(16)))
 #define autotile_shared_extern
+// Of the functions before and after the kernel, whose arrays are not the kernel's.
+#ifdef __APPLE__
+#define autotile_shared_step __shared__
+#define AUTOTILE_STEPS_SECTION
+#else
+#define autotile_shared_step static __attribute__((used, aligned(16), section(".bss.autotile_steps")))
+// The linker keeps the order in which an object names its sections: the kernel's arrays first.
+#define AUTOTILE_STEPS_SECTION                                          \
+    asm(".pushsection .bss\n.popsection\n"                              \
+        ".pushsection .bss.autotile_steps,\"aw\",@nobits\n.balign 16\n" \
+        ".hidden autotile_steps_begin\n.globl autotile_steps_begin\nautotile_steps_begin:\n.popsection\n");
+#endif
 #ifndef __clang__
 #define __builtin_assume(condition) ((void)0)
 #endif
@@ -47,6 +60,7 @@ struct dim3 {
 struct AutotileKernelIndices {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
+    unsigned cluster_blocks;
 };
 static_assert(sizeof(AutotileKernelIndices) == sizeof(AutotileBuiltins), "the runtime writes what the kernel reads");
 
@@ -143,15 +157,20 @@ static AUTOTILE_INLINE unsigned __reduce_xor_sync(unsigned m, unsigned v) { retu
 // ------------------------------------------------------------------------------------------ loads and stores with
 // hints
 
+template <class T>
+struct AutotileSame {
+    typedef T type;
+};
+
 #define AUTOTILE_LOAD(name)              \
     template <class T>                   \
     AUTOTILE_INLINE T name(const T* p) { \
         return *p;                       \
     }
-#define AUTOTILE_STORE(name)                          \
-    template <class T>                                \
-    AUTOTILE_INLINE void name(T* p, const T& value) { \
-        *p = value;                                   \
+#define AUTOTILE_STORE(name)                                                       \
+    template <class T>                                                             \
+    AUTOTILE_INLINE void name(T* p, const typename AutotileSame<T>::type& value) { \
+        *p = value;                                                                \
     }
 AUTOTILE_LOAD(__ldg)
 AUTOTILE_LOAD(__ldcs)
@@ -165,11 +184,6 @@ AUTOTILE_STORE(__stwb)
 AUTOTILE_STORE(__stwt)
 
 // ------------------------------------------------------------------------------------------------------------ atomics
-
-template <class T>
-struct AutotileSame {
-    typedef T type;
-};
 
 // Fibers are not interrupted, so a load and a store are atomic; the runtime only has to know that they are meant to be.
 template <class T, class F>
@@ -282,6 +296,15 @@ struct AutotileKernel {
 template <class... A>
 AutotileKernel<A...> autotile_kernel_type(void (*)(A...));
 
+template <class A, class B>
+struct AutotileEqual {
+    static constexpr uint32_t value = 0;
+};
+template <class A>
+struct AutotileEqual<A, A> {
+    static constexpr uint32_t value = 1;
+};
+
 #ifdef __SANITIZE_THREAD__
 #define AUTOTILE_INSTRUMENTED 1
 #elif defined(__has_feature)
@@ -293,14 +316,21 @@ AutotileKernel<A...> autotile_kernel_type(void (*)(A...));
 #define AUTOTILE_INSTRUMENTED 0
 #endif
 
-// The last line of every translation unit.
-#define AUTOTILE_EMULATE(name)                                                                           \
-    typedef decltype(autotile_kernel_type(&name)) AutotileEntry;                                         \
-    extern "C" {                                                                                         \
-    AUTOTILE_EXPORT extern const uint32_t autotile_instrumented = AUTOTILE_INSTRUMENTED;                 \
-    AUTOTILE_EXPORT extern const uint32_t autotile_parameter_count = AutotileEntry::count;               \
-    AUTOTILE_EXPORT const AutotileParameter* autotile_parameters() { return AutotileEntry::parameters; } \
-    __attribute__((no_sanitize("thread"))) void autotile_kernel(void** arguments) {                      \
-        AutotileEntry::call(&name, arguments);                                                           \
-    }                                                                                                    \
+// The last lines of every translation unit: AUTOTILE_CLUSTER and AUTOTILE_CALL for each function, and AUTOTILE_EMULATE
+// with the entry of each.
+#define AUTOTILE_CLUSTER(name, ...) static constexpr uint32_t autotile_cluster_##name[3] = {__VA_ARGS__};
+#define AUTOTILE_CALL(name)                                                                     \
+    __attribute__((no_sanitize("thread"))) static void autotile_call_##name(void** arguments) { \
+        decltype(autotile_kernel_type(&name))::call(&name, arguments);                          \
+    }
+#define AUTOTILE_ENTRY(name)                                \
+    {#name, &autotile_call_##name, autotile_cluster_##name, \
+     AutotileEqual<AutotileMain, decltype(autotile_kernel_type(&name))>::value}
+#define AUTOTILE_EMULATE(name, ...)                                                                           \
+    typedef decltype(autotile_kernel_type(&name)) AutotileMain;                                               \
+    extern "C" {                                                                                              \
+    AUTOTILE_EXPORT extern const uint32_t autotile_instrumented = AUTOTILE_INSTRUMENTED;                      \
+    AUTOTILE_EXPORT extern const uint32_t autotile_parameter_count = AutotileMain::count;                     \
+    AUTOTILE_EXPORT const AutotileParameter* autotile_parameters() { return AutotileMain::parameters; }       \
+    AUTOTILE_EXPORT extern const AutotileEntryPoint autotile_entries[] = {__VA_ARGS__, AutotileEntryPoint{}}; \
     }

@@ -2,8 +2,8 @@
 #pragma once
 #include "shared_memory.h"
 
-// A stamp names a thread in an epoch: epoch << 10 | thread, 0 for nobody. Epochs rise over the whole launch, so a stamp
-// older than the running block's first epoch is another block's.
+// A stamp names a thread in an epoch: epoch << 10 | thread, 0 for nobody. Epochs rise over the whole launch, and each
+// is one block's.
 struct GlobalCell {
     uint32_t write_stamp, read_stamp, write_pc, read_pc;
 };
@@ -20,22 +20,18 @@ struct Buffer {
 };
 static Array<Buffer> buffers;
 
-struct BlockStart {
-    uint32_t first_epoch;
-    int64_t block;
-    bool released;  // it ran __threadfence() and then an atomic: what it wrote is visible to who saw the atomic
+// What the running block did to order itself with blocks that it shares no barrier with.
+struct GlobalOrder {
+    bool fenced, acquired;
 };
-static Array<BlockStart> block_starts;
-static bool block_fenced, block_acquired;
+static GlobalOrder global_orders[kMaxClusterBlocks];
 
-static BlockStart& block_of(uint32_t stamp) {
-    uint32_t epoch = stamp >> kThreadBits;
-    size_t low = 0, high = block_starts.size;
-    while (high - low > 1) {
-        size_t middle = (low + high) / 2;
-        (block_starts[middle].first_epoch <= epoch ? low : high) = middle;
-    }
-    return block_starts[low];
+static void acquire_global() {
+    GlobalOrder& order = global_orders[launch.rank];
+    order.acquired = true;
+    if (!order.fenced) return;
+    for (size_t i = block_starts.size; i-- > 0 && block_starts[i].first_epoch >= launch.cluster_epoch;)
+        if (block_starts[i].block == launch.block) block_starts[i].released = true;
 }
 
 static void allocate_cells(Buffer& buffer) {
@@ -67,16 +63,17 @@ static void refine_global_cells(Buffer& buffer, unsigned shift) {
 static inline bool unordered_stamp(uint32_t stamp) {
     if (!stamp) return false;
     uint32_t epoch = stamp >> kThreadBits, thread = stamp & (kMaxThreads - 1);
-    if (epoch < launch.block_first_epoch) return true;
+    // A cluster's barrier orders global memory as well.
+    if (epoch < launch.run_epoch) return epoch < launch.cluster_epoch || epoch >= launch.phase_epoch;
     if (epoch != launch.epoch || thread == launch.thread) return false;
     return thread / kWarpLanes != launch.thread / kWarpLanes || launch.fiber->warp_epoch == 0;
 }
 
 static void report_global_race(DiagnosticOp op, uint32_t pc, uint32_t other_pc, uint32_t stamp, bool several,
                                char* address) {
-    BlockStart& other = block_of(stamp);
-    bool other_block = (stamp >> kThreadBits) < launch.block_first_epoch;
-    if (other_block && other.released && block_acquired) return;
+    BlockStart& other = block_at(stamp >> kThreadBits);
+    bool other_block = (stamp >> kThreadBits) < launch.run_epoch;
+    if (other_block && other.released && global_orders[launch.rank].acquired) return;
     Diagnostic& d = report(kGlobalRace, op, pc, other_pc & ~kFlag);
     if (d.count > 1) return;
     d.other_thread = several ? -1 : (int32_t)(stamp & (kMaxThreads - 1));

@@ -2,6 +2,7 @@
 #pragma once
 #include <time.h>
 
+#include "cluster.h"
 #include "global_memory.h"
 #include "trace.h"
 
@@ -72,14 +73,31 @@ static __attribute__((noinline)) void access_shared(size_t offset, unsigned byte
     char* p = shared.begin + offset;
     if (!shared_room(offset, bytes)) fault(kOutOfBounds, kind, pc, p, bytes);
     if ((uintptr_t)p & (bytes - 1)) fault(kMisaligned, kind, pc, p, bytes);
-    if (launch.level >= kRaces) check_shared(offset, bytes, kind, pc);
+    if (launch.level >= kRaces) check_shared(*shared.shadow, offset, bytes, kind, pc);
     if (launch.level == kTrace) trace_access(pc, kind != kRead, true, bytes, (uint64_t)offset);
 }
 
+// The counters tell the windows of a cluster from the block's own shared memory; their banks are the same.
+static constexpr uint64_t kWindowAddress = 1 << 24;
+
+// Another block's shared memory.
+static void access_window(char* p, unsigned bytes, AccessKind kind, uint32_t pc) {
+    uint32_t rank = window_rank(p);
+    size_t offset = (size_t)(p - window(rank));
+    if (rank >= launch.cluster_blocks || rank == launch.rank || !shared_room(offset, bytes))
+        fault(kOutOfBounds, kind, pc, p, bytes);
+    if ((uintptr_t)p & (bytes - 1)) fault(kMisaligned, kind, pc, p, bytes);
+    note_window_access(rank, kind, pc);
+    if (launch.level >= kRaces) check_shared(shadows[rank], offset, bytes, kind, pc);
+    if (launch.level == kTrace)
+        trace_access(pc, kind != kRead, true, bytes, (uint64_t)(p - windows.begin) + kWindowAddress);
+}
+
 static __attribute__((noinline)) void access_elsewhere(char* p, unsigned bytes, AccessKind kind, uint32_t pc) {
-    if ((size_t)(p - stacks.low(launch.thread)) < stacks.bytes()) return;  // local memory
+    if ((size_t)(p - launch.fiber->stack) < stacks.bytes()) return;  // local memory
     Buffer* buffer = buffer_at(p, bytes);
     if (__builtin_expect(!buffer, 0)) {
+        if (is_in_window(p)) return access_window(p, bytes, kind, pc);
         if (kind == kRead && is_constant(p)) return;
         fault(kOutOfBounds, kind, pc, p, bytes);
     }

@@ -129,10 +129,7 @@ extern "C" uint32_t autotile_active_lanes(void) {
 
 extern "C" uint64_t autotile_atomic_load(const void* address, uint32_t bytes) {
     if (launch.instrumented) access((char*)address, bytes, kAtomic, AUTOTILE_CALLER);
-    if (shared_offset((const char*)address) < 0) {
-        block_acquired = true;
-        if (block_fenced) block_starts[block_starts.size - 1].released = true;
-    }
+    if (shared_offset((const char*)address) < 0 && !is_in_window((const char*)address)) acquire_global();
     uint64_t value = 0;
     if (bytes == 8) __builtin_memcpy(&value, address, 8);
     if (bytes == 4) __builtin_memcpy(&value, address, 4);
@@ -146,7 +143,39 @@ extern "C" void autotile_atomic_store(void* address, uint32_t bytes, uint64_t va
     if (bytes == 2) __builtin_memcpy(address, &value, 2);
 }
 
-extern "C" void autotile_fence(void) { block_fenced = true; }
+extern "C" void autotile_fence(void) { global_orders[launch.rank].fenced = true; }
+
+// A barrier in two halves stands at its wait in one order of the blocks and at its arrival in the other, so that what
+// races with either side of it shows in one of them.
+extern "C" void autotile_cluster_barrier(uint32_t op, uint32_t line) {
+    Fiber& fiber = *launch.fiber;
+    count_tick(AUTOTILE_CALLER);
+    fiber.pc = AUTOTILE_CALLER;
+    if (fiber.arrived != (op == kClusterWait)) {
+        report_split(fiber.arrived ? kArrivedTwice : kWaitedAlone, fiber.pc);
+        stop_launch();
+    }
+    if (op != kClusterSync) {
+        fiber.arrived = op == kClusterArrive;
+        if (fiber.arrived != launch.backward) return;
+    }
+    fiber.line = fiber.site = line;
+    fiber.state = kAtCluster;
+    yield_to_scheduler();
+}
+
+extern "C" void* autotile_map_shared(const void* address, uint32_t rank) {
+    ptrdiff_t offset = shared_offset((const char*)address);
+    if (offset < 0 || rank >= launch.cluster_blocks)
+        fault(kBadRank, kRead, AUTOTILE_CALLER, offset < 0 ? (const char*)address : nullptr, rank);
+    return rank == launch.rank ? (void*)address : (void*)(window(rank) + offset);
+}
+
+extern "C" uint32_t autotile_shared_rank(const void* address) {
+    if (is_in_window((const char*)address)) return window_rank((const char*)address);
+    if (shared_offset((const char*)address) < 0) fault(kBadRank, kRead, AUTOTILE_CALLER, (const char*)address, 0);
+    return launch.rank;
+}
 
 extern "C" void autotile_copy_async(void* target, const void* source, size_t bytes, size_t zero_bytes) {
     uint32_t pc = AUTOTILE_CALLER;
@@ -223,9 +252,10 @@ struct LaunchRequest {
     uint32_t shared_bytes, level, backward, buffer_count;
     const LaunchBuffer* buffers;
     void** arguments;
-    const int64_t* blocks;  // linear block numbers, or null for all
+    const int64_t* blocks;  // linear numbers, of each cluster's first block, or null for all
     int64_t block_count;
     double limit_s;
+    uint32_t entry, cluster_blocks;
 };
 
 static void add_constants() {
@@ -249,12 +279,20 @@ static void add_constants() {
 #endif
 }
 
+extern "C" {
+// Of the text's first function, or of any other.
+AUTOTILE_EXPORT uint64_t autotile_static_shared_bytes(uint32_t entry) {
+    char* end = entry == 0 && autotile_steps_begin ? autotile_steps_begin : autotile_shared_end;
+    return (uint64_t)(end - (autotile_shared_begin + 1024));
+}
+}
+
 static void prepare_memory(const LaunchRequest& request) {
     Dl_info info;
-    if (!image_base && dladdr((void*)&autotile_kernel, &info)) image_base = (uintptr_t)info.dli_fbase;
+    if (!image_base && dladdr((void*)&autotile_shared_rank, &info)) image_base = (uintptr_t)info.dli_fbase;
     add_constants();
     shared.begin = autotile_shared_begin + 1024;
-    shared.static_bytes = (size_t)(autotile_shared_end - shared.begin);
+    shared.static_bytes = autotile_static_shared_bytes(request.entry);
     shared.dynamic_offset = (size_t)(autotile_dynamic_shared - shared.begin);
     shared.limit = shared.dynamic_offset + request.shared_bytes;
     buffers.clear();
@@ -266,26 +304,19 @@ static void prepare_memory(const LaunchRequest& request) {
         if (launch.level >= kRaces) allocate_cells(buffer);
         buffers.push(buffer);
     }
-    if (launch.level >= kRaces) reset_shared_cells();
+    for (uint32_t rank = 0; launch.level >= kRaces && rank < launch.cluster_blocks; rank++) reset_shadow(shadows[rank]);
+    shared.shadow = shadows;
     reset_trace();
     block_starts.clear();
     diagnostic_count = 0;
 }
 
-static void poison(char* begin, size_t bytes) {
-    uint64_t* words = (uint64_t*)begin;
-    for (size_t i = 0; i < bytes / 8; i++) words[i] = ~(uint64_t)0;
-    for (size_t i = bytes & ~(size_t)7; i < bytes; i++) begin[i] = (char)0xff;
-}
-
 static void run_blocks(const LaunchRequest& request) {
     int64_t total = (int64_t)request.grid[0] * request.grid[1] * request.grid[2];
-    int64_t count = request.blocks ? request.block_count : total;
+    int64_t count = request.blocks ? request.block_count : total / launch.cluster_blocks;
     for (int64_t i = 0; i < count && !launch.stopped; i++) {
         int64_t nth = request.backward ? count - 1 - i : i;
-        poison(shared.begin, shared.static_bytes);
-        poison(autotile_dynamic_shared, request.shared_bytes);
-        run_block(request.blocks ? request.blocks[nth] : nth);
+        run_cluster(request.blocks ? request.blocks[nth] : nth * launch.cluster_blocks);
     }
 }
 
@@ -298,17 +329,24 @@ AUTOTILE_EXPORT int autotile_launch(const LaunchRequest* request) {
     uint64_t threads = (uint64_t)request->block[0] * request->block[1] * request->block[2];
     if (threads < 1 || threads > kMaxThreads) return kBadBlock;
     if (request->shared_bytes > kArenaBytes) return kTooMuchShared;
-    if (!stacks.reserve((unsigned)threads)) return kNoStacks;
+    uint32_t cluster_blocks = request->cluster_blocks;
+    if (cluster_blocks < 1 || cluster_blocks > kMaxClusterBlocks) return kBadBlock;
+    if (!stacks.reserve((unsigned)threads * cluster_blocks)) return kNoStacks;
+    size_t shared_range = (size_t)(autotile_dynamic_shared - autotile_shared_begin) + kArenaBytes;
+    if (cluster_blocks > 1 && !windows.reserve(shared_range)) return kNoStacks;
     launch = Launch{};
     launch.thread_count = (uint32_t)threads;
+    launch.cluster_blocks = cluster_blocks;
     launch.level = (Level)request->level;
     launch.ticks_left = kTicksPerClock;
     launch.backward = request->backward;
     launch.instrumented = autotile_instrumented != 0;
+    launch.entry = &autotile_entries[request->entry];
     launch.arguments = request->arguments;
     launch.deadline_s = now_s() + request->limit_s;
     autotile_builtins.block_dim = AutotileIndex{request->block[0], request->block[1], request->block[2]};
     autotile_builtins.grid_dim = AutotileIndex{request->grid[0], request->grid[1], request->grid[2]};
+    autotile_builtins.cluster_blocks = cluster_blocks;
     prepare_memory(*request);
     catch_faults(request->limit_s);
     run_blocks(*request);
@@ -329,20 +367,26 @@ AUTOTILE_EXPORT const Site* autotile_sites(uint64_t* count) {
     return sites;
 }
 
-AUTOTILE_EXPORT uint64_t autotile_static_shared_bytes() {
-    return (uint64_t)(autotile_shared_end - (autotile_shared_begin + 1024));
-}
+struct SharedPlaces {
+    void *fixed, *dynamic, *windows;  // windows: of a cluster's blocks, null without
+    uint64_t window_stride;
+};
 
-AUTOTILE_EXPORT uint64_t autotile_shared_address(int dynamic) {
-    return (uint64_t)(dynamic ? autotile_dynamic_shared : autotile_shared_begin + 1024);
+AUTOTILE_EXPORT SharedPlaces autotile_shared_places() {
+    return SharedPlaces{autotile_shared_begin + 1024, autotile_dynamic_shared, windows.begin, windows.stride};
 }
 
 // What a launch leaves behind to be fast the next time; called before the library is closed.
 AUTOTILE_EXPORT void autotile_release() {
     stacks.release();
-    for (Fiber& fiber : fibers) fiber.copies.release();
+    windows.release();
+    for (Fiber& fiber : every_fiber)
+        if (fiber.copies.capacity) fiber.copies.release();  // most have never been touched
     for (Array<Logged>& log : lane_logs) log.release();
-    shared.cells.release();
+    for (Shadow& shadow : shadows) {
+        shadow.cells.release();
+        shadow.readers.release();
+    }
     buffers.release();
     block_starts.release();
     constants.release();

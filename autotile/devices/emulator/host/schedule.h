@@ -1,5 +1,6 @@
-// Runs a block: warp after warp, each lane until it waits, exits or faults. On one operating-system thread, so that a
-// run is the same each time; `backward` turns the order round, which changes the result of a kernel with a race.
+// Runs the blocks of a cluster in turns, and each: warp after warp, each lane until it waits, exits or faults. On one
+// operating-system thread, so that a run is the same each time; `backward` turns the order round, which changes the
+// result of a kernel with a race.
 #pragma once
 #include "memory.h"
 
@@ -47,10 +48,11 @@ static void check_copy(char* target, const char* source, unsigned bytes, unsigne
         if (launch.level == kTrace) trace_access(pc, false, false, copied, trace_address(*buffer, source));
     }
     if (launch.level >= kRaces) {
+        Shadow& shadow = *shared.shadow;
         unsigned needed = narrow_shift((size_t)offset, bytes);
-        if (needed < shared.shift) refine_shared_cells(needed);
-        for (size_t i = (size_t)offset >> shared.shift; i <= ((size_t)offset + bytes - 1) >> shared.shift; i++)
-            check_shared_write(shared.cells[i], (size_t)offset, pc, false);
+        if (needed < shadow.shift) refine_shadow(shadow, needed);
+        for (size_t i = (size_t)offset >> shadow.shift; i <= ((size_t)offset + bytes - 1) >> shadow.shift; i++)
+            check_shared_write(shadow, i, (size_t)offset, pc, false);
     }
     if (launch.level == kTrace) trace_access(pc, true, true, bytes, (uint64_t)offset);
 }
@@ -174,23 +176,30 @@ static void run_warp(uint32_t first, uint32_t last) {
 
 // ---------------------------------------------------------------------------------------------------- block barriers
 
-static void report_divergence(uint32_t waiting, uint32_t done, uint32_t first_waiting, uint32_t odd_one) {
-    Fiber& a = fibers[first_waiting];
-    Fiber& b = fibers[odd_one];
+static uint32_t thread_of(const Fiber& fiber) { return (uint32_t)(&fiber - every_fiber) % kMaxThreads; }
+static int64_t block_of(const Fiber& fiber) {
+    return launch.block - launch.rank + (uint32_t)(&fiber - every_fiber) / kMaxThreads;
+}
+
+// `waiting` of `threads` are at a barrier (`of_cluster` or the block's), one of them `at`; `odd` waits at another, or
+// has returned.
+static void report_divergence(uint32_t waiting, uint32_t threads, const Fiber& at, const Fiber& odd, bool of_cluster) {
+    uint32_t other_line = odd.state == kDone ? 0 : odd.line;
     for (size_t i = 0; i < diagnostic_count; i++) {
         Diagnostic& d = diagnostics[i];
-        if (d.kind == kBarrierDivergence && d.line == a.line && d.other_line == (done ? 0 : b.line)) {
+        if (d.kind == kBarrierDivergence && d.line == at.line && d.other_line == other_line) {
             d.count++;
             return;
         }
     }
     // A key of its own for report(), which merges what has the same places.
     Diagnostic& d =
-        report(kBarrierDivergence, kLoad, 0, 0x80000000u | (a.site << 12) | (done ? 0xfff : b.site & 0xfff));
+        report(kBarrierDivergence, kLoad, 0, 0x80000000u | (at.site << 12) | (other_line ? odd.site & 0xfff : 0xfff));
     d.other_pc = 0;
-    d.line = a.line, d.other_line = done ? 0 : b.line;
-    d.thread = (int32_t)first_waiting, d.other_thread = (int32_t)odd_one;
-    d.waiting = waiting, d.bytes = launch.thread_count;
+    d.line = at.line, d.other_line = other_line;
+    d.thread = (int32_t)thread_of(at), d.other_thread = (int32_t)thread_of(odd);
+    d.block = block_of(at), d.other_block = of_cluster ? block_of(odd) : -1;
+    d.waiting = waiting, d.bytes = threads;
 }
 
 static void report_deadlock(uint32_t stuck) {
@@ -210,22 +219,23 @@ static void combine_predicates(uint32_t waiting) {
     }
 }
 
-// True while the block goes on.
+// True while the block goes on: not when all of it is done, or at the cluster's barrier.
 static bool pass_barrier() {
-    uint32_t waiting = 0, done = 0, first_waiting = 0, last_done = 0, odd_one = kNobody;
+    uint32_t waiting = 0;
+    const Fiber *at = nullptr, *done = nullptr, *odd = nullptr, *at_cluster = nullptr;
     for (uint32_t i = 0; i < launch.thread_count; i++) {
         Fiber& fiber = fibers[i];
         if (fiber.state == kAtWarp) return report_deadlock(i), false;
-        if (fiber.state == kDone) done++, last_done = i;
+        if (fiber.state == kDone) done = &fiber;
+        if (fiber.state == kAtCluster) at_cluster = &fiber;
         if (fiber.state != kAtBarrier) continue;
-        if (!waiting++) first_waiting = i;
-        if (odd_one == kNobody && fiber.site != fibers[first_waiting].site) odd_one = i;
+        if (!waiting++) at = &fiber;
+        if (!odd && fiber.site != at->site) odd = &fiber;
     }
     if (!waiting) return false;
-    if (done)
-        report_divergence(waiting, done, first_waiting, last_done);
-    else if (odd_one != kNobody)
-        report_divergence(waiting, 0, first_waiting, odd_one);
+    const Fiber* other = at_cluster ? at_cluster : done ? done : odd;
+    if (other) report_divergence(waiting, launch.thread_count, *at, *other, false);
+    if (at_cluster) return launch.stopped = true, false;  // each would wait for the other
     combine_predicates(waiting);
     for (uint32_t i = 0; i < launch.thread_count; i++) {
         if (fibers[i].state == kAtBarrier) fibers[i].state = kReady;
@@ -235,8 +245,36 @@ static bool pass_barrier() {
     return true;
 }
 
+// True while the cluster goes on.
+static bool pass_cluster_barrier() {
+    uint32_t waiting = 0;
+    const Fiber *at = nullptr, *done = nullptr, *odd = nullptr;
+    for (uint32_t rank = 0; rank < launch.cluster_blocks; rank++) {
+        Fiber* of_block = every_fiber + rank * kMaxThreads;
+        const Fiber* first = nullptr;
+        for (Fiber* fiber = of_block; fiber < of_block + launch.thread_count; fiber++) {
+            if (fiber->state == kDone) done = fiber;
+            if (fiber->state != kAtCluster) continue;
+            waiting++;
+            if (!first) first = fiber;
+            if (!at) at = fiber;
+            // Two blocks may take two ways to the barrier.
+            if (!odd && fiber->site != first->site) at = first, odd = fiber;
+            fiber->state = kReady;
+            fiber->warp_epoch = 0;
+        }
+    }
+    if (!waiting) return false;
+    launch.phase++;
+    launch.phase_epoch = ++launch.epoch;
+    const Fiber* other = done ? done : odd;
+    if (other) report_divergence(waiting, launch.cluster_blocks * launch.thread_count, *at, *other, true);
+    return true;
+}
+
 static void fiber_main() {
-    autotile_kernel(launch.arguments);
+    launch.entry->call(launch.arguments);
+    if (launch.fiber->arrived) report_split(kNeverWaited, launch.fiber->pc);
     land_copies(UINT32_MAX, true);  // nobody waited for these: say so where somebody read their place
     launch.fiber->state = kDone;
     yield_to_scheduler();
@@ -250,23 +288,27 @@ static void start_fibers() {
         for (unsigned y = 0; y < dim.y; y++)
             for (unsigned x = 0; x < dim.x; x++, thread++) {
                 Fiber& fiber = fibers[thread];
-                prepare_context(fiber.context, stacks.low(thread), stacks.bytes(), fiber_main);
+                fiber.stack = stacks.low(launch.rank * launch.thread_count + thread);
+                prepare_context(fiber.context, fiber.stack, stacks.bytes(), fiber_main);
                 fiber.thread = AutotileIndex{x, y, z};
                 fiber.state = kReady;
+                fiber.arrived = false;
                 fiber.warp_epoch = fiber.open_group = 0;
                 fiber.copies.clear();
             }
 }
 
-static void run_block(int64_t block) {
+static void resume_block(int64_t block) {
     const AutotileIndex& grid = autotile_builtins.grid_dim;
     autotile_builtins.block = AutotileIndex{(unsigned)(block % grid.x), (unsigned)(block / grid.x % grid.y),
                                             (unsigned)(block / ((int64_t)grid.x * grid.y))};
     launch.block = block;
-    launch.block_first_epoch = ++launch.epoch;
-    block_fenced = block_acquired = false;
+    launch.run_epoch = ++launch.epoch;
     block_starts.push(BlockStart{launch.epoch, block, false});
-    start_fibers();
+}
+
+// Until every thread is done, or at the cluster's barrier.
+static void run_block() {
     uint32_t warps = (launch.thread_count + kWarpLanes - 1) / kWarpLanes;
     do {
         for (uint32_t k = 0; k < warps; k++) {
@@ -281,4 +323,29 @@ static void run_block(int64_t block) {
             return;
         }
     } while (pass_barrier() && !launch.stopped);
+}
+
+static bool block_is_done() {
+    for (uint32_t i = 0; i < launch.thread_count; i++)
+        if (fibers[i].state != kDone) return false;
+    return true;
+}
+
+static void run_cluster(int64_t first_block) {
+    begin_cluster();
+    launch.cluster_epoch = launch.phase_epoch = launch.epoch + 1;
+    do {
+        for (uint32_t k = 0; k < launch.cluster_blocks; k++) {
+            take_turn(launch.backward ? launch.cluster_blocks - 1 - k : k);
+            resume_block(first_block + launch.rank);
+            if (launch.phase == 0) {
+                global_orders[launch.rank] = GlobalOrder{};
+                start_fibers();
+            }
+            run_block();
+            if (launch.stopped) return;
+            if (launch.cluster_blocks > 1) end_turn(block_is_done());
+        }
+    } while (pass_cluster_barrier());
+    report_early_exits(first_block);
 }

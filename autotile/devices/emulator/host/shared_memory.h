@@ -1,4 +1,5 @@
-// Races in shared memory, and reads of what the block has not written.
+// Races in shared memory, between the threads of a block and between the blocks of a cluster, and reads of what nobody
+// has written.
 #pragma once
 #include "state.h"
 
@@ -14,36 +15,59 @@ struct SharedCell {
 static constexpr uint16_t kAtomicWriter = 0x8000;
 static constexpr uint16_t kNoThread = 0x7fff;
 
+// The first reader of one unit since the cluster's last barrier. Blocks take turns, so that whoever writes after
+// readers of other blocks comes after this one, too.
+struct ClusterCell {
+    uint32_t epoch, pc, thread;
+};
+
+// What is known of the shared memory of one block.
+struct Shadow {
+    // A cell covers 4 bytes until the kernel makes a narrower access: two halves in one word are no race.
+    unsigned shift;
+    Array<SharedCell> cells;     // those of the gap and beyond the limit are never written
+    Array<ClusterCell> readers;  // in a cluster alone
+};
+static Shadow shadows[kMaxClusterBlocks];
+
 // One range for the addresses of a block's shared memory: the static arrays, a gap up to the arena, the dynamic ones.
 struct Shared {
     char* begin;
     size_t static_bytes, dynamic_offset, limit;
-    // A cell covers 4 bytes until the kernel makes a narrower access: two halves in one word are no race.
-    unsigned shift;
-    Array<SharedCell> cells;  // those of the gap and beyond the limit are never written
+    Shadow* shadow;  // the running block's
 };
 static Shared shared;
 
-static void reset_shared_cells() {
-    shared.shift = 2;
-    size_t count = (shared.limit >> shared.shift) + 8;
-    shared.cells.reserve(count);
-    shared.cells.size = count;
+static void reset_shadow(Shadow& shadow) {
+    shadow.shift = 2;
+    size_t count = (shared.limit >> shadow.shift) + 8;
+    shadow.cells.reserve(count);
+    shadow.cells.size = count;
     SharedCell blank{};
     blank.writer = blank.reader[0] = blank.reader[1] = kNoThread;
-    for (size_t i = 0; i < count; i++) shared.cells[i] = blank;
+    for (size_t i = 0; i < count; i++) shadow.cells[i] = blank;
+    if (launch.cluster_blocks == 1) return;
+    shadow.readers.reserve(count);
+    shadow.readers.size = count;
+    for (size_t i = 0; i < count; i++) shadow.readers[i] = ClusterCell{};
 }
 
-static void refine_shared_cells(unsigned shift) {
-    size_t factor = (size_t)1 << (shared.shift - shift);
-    size_t coarse = shared.cells.size;
+template <class T>
+static void split_cells(Array<T>& cells, size_t factor) {
+    size_t coarse = cells.size;
     launch.busy = true;
-    shared.cells.reserve(coarse * factor);
+    cells.reserve(coarse * factor);
     launch.busy = false;
     for (size_t i = coarse; i-- > 0;)
-        for (size_t k = factor; k-- > 0;) shared.cells[i * factor + k] = shared.cells[i];
-    shared.cells.size = coarse * factor;
-    shared.shift = shift;
+        for (size_t k = factor; k-- > 0;) cells[i * factor + k] = cells[i];
+    cells.size = coarse * factor;
+}
+
+static void refine_shadow(Shadow& shadow, unsigned shift) {
+    size_t factor = (size_t)1 << (shadow.shift - shift);
+    split_cells(shadow.cells, factor);
+    if (launch.cluster_blocks > 1) split_cells(shadow.readers, factor);
+    shadow.shift = shift;
 }
 
 static inline unsigned narrow_shift(size_t offset, unsigned bytes) {
@@ -60,13 +84,15 @@ static inline bool unordered(uint16_t other, uint16_t other_warp_epoch) {
     return other / kWarpLanes != launch.thread / kWarpLanes || warp_epoch() <= other_warp_epoch;
 }
 
-static void report_shared_race(DiagnosticOp op, uint32_t pc, uint32_t other_pc, uint16_t other, size_t offset) {
+static void report_shared_race(DiagnosticOp op, uint32_t pc, uint32_t other_pc, uint16_t other, uint32_t other_epoch,
+                               size_t offset) {
     Diagnostic& d = report(kSharedRace, op, pc, other_pc);
-    bool across = other / kWarpLanes != launch.thread / kWarpLanes;
+    int64_t other_block = block_at(other_epoch).block;
+    bool across = other / kWarpLanes != launch.thread / kWarpLanes || other_block != launch.block;
     if (d.count > 1 && (d.across_warps || !across)) return;
     // A pair from two warps shows better than one from a single warp that the block's barrier is missing.
     d.thread = (int32_t)launch.thread, d.other_thread = other;
-    d.block = d.other_block = launch.block;
+    d.block = launch.block, d.other_block = other_block;
     d.across_warps = across;
     d.address = offset;
 }
@@ -88,12 +114,26 @@ static inline void settle(SharedCell& cell) {
         cell.settled = settled_for_warp();
 }
 
+static inline bool follows_write(const SharedCell& cell) {
+    if (cell.write_epoch != launch.epoch) return beside_cluster(cell.write_epoch);
+    return unordered(cell.writer & ~kAtomicWriter, cell.write_warp_epoch);
+}
+
+static void record_cluster_read(ClusterCell& cell, uint32_t pc) {
+    if (cell.epoch < launch.phase_epoch) cell = ClusterCell{launch.epoch, pc, launch.thread};
+}
+
+static void check_cluster_write(const ClusterCell& cell, size_t offset, uint32_t pc) {
+    if (beside_cluster(cell.epoch))
+        report_shared_race(kWriteAfterRead, pc, cell.pc, (uint16_t)cell.thread, cell.epoch, offset);
+}
+
 static inline void check_shared_read(SharedCell& cell, size_t offset, uint32_t pc) {
     uint32_t epoch = launch.epoch;
-    if (cell.write_epoch < launch.block_first_epoch) {
+    if (cell.write_epoch < launch.cluster_epoch) {
         report(kUninitialisedShared, kLoad, pc).address = offset;
-    } else if (cell.write_epoch == epoch && unordered(cell.writer & ~kAtomicWriter, cell.write_warp_epoch)) {
-        report_shared_race(kReadAfterWrite, pc, cell.write_pc, cell.writer & ~kAtomicWriter, offset);
+    } else if (follows_write(cell)) {
+        report_shared_race(kReadAfterWrite, pc, cell.write_pc, cell.writer & ~kAtomicWriter, cell.write_epoch, offset);
     }
     uint16_t me = (uint16_t)launch.thread;
     int slot = 0;
@@ -118,18 +158,20 @@ static inline void check_shared_read(SharedCell& cell, size_t offset, uint32_t p
     settle(cell);
 }
 
-static inline void check_shared_write(SharedCell& cell, size_t offset, uint32_t pc, bool atomic) {
+static inline void check_shared_write(Shadow& shadow, size_t index, size_t offset, uint32_t pc, bool atomic) {
+    SharedCell& cell = shadow.cells[index];
     uint32_t epoch = launch.epoch;
     bool both_atomic = atomic && (cell.writer & kAtomicWriter);
-    if (cell.write_epoch == epoch && !both_atomic && unordered(cell.writer & ~kAtomicWriter, cell.write_warp_epoch))
-        report_shared_race(kWriteAfterWrite, pc, cell.write_pc, cell.writer & ~kAtomicWriter, offset);
+    if (!both_atomic && follows_write(cell))
+        report_shared_race(kWriteAfterWrite, pc, cell.write_pc, cell.writer & ~kAtomicWriter, cell.write_epoch, offset);
     if (cell.read_epoch == epoch) {
         for (int i = 0; i < 2; i++) {
             if (!unordered(cell.reader[i], cell.read_warp_epoch[i])) continue;
-            report_shared_race(kWriteAfterRead, pc, cell.read_pc[i], cell.reader[i], offset);
+            report_shared_race(kWriteAfterRead, pc, cell.read_pc[i], cell.reader[i], epoch, offset);
             break;
         }
     }
+    if (launch.cluster_blocks > 1) check_cluster_write(shadow.readers[index], offset, pc);
 }
 
 static inline void record_shared_write(SharedCell& cell, uint32_t pc, bool atomic) {
@@ -139,18 +181,20 @@ static inline void record_shared_write(SharedCell& cell, uint32_t pc, bool atomi
     cell.write_warp_epoch = warp_epoch();
 }
 
-static __attribute__((noinline)) void check_shared(size_t offset, unsigned bytes, AccessKind kind, uint32_t pc) {
+static __attribute__((noinline)) void check_shared(Shadow& shadow, size_t offset, unsigned bytes, AccessKind kind,
+                                                   uint32_t pc) {
     unsigned needed = narrow_shift(offset, bytes);
-    if (needed < shared.shift) refine_shared_cells(needed);
-    size_t last = (offset + bytes - 1) >> shared.shift;
-    for (size_t i = offset >> shared.shift; i <= last; i++) {
-        SharedCell& cell = shared.cells[i];
+    if (needed < shadow.shift) refine_shadow(shadow, needed);
+    size_t last = (offset + bytes - 1) >> shadow.shift;
+    for (size_t i = offset >> shadow.shift; i <= last; i++) {
+        SharedCell& cell = shadow.cells[i];
         if (kind == kRead) {
             check_shared_read(cell, offset, pc);
+            if (launch.cluster_blocks > 1) record_cluster_read(shadow.readers[i], pc);
         } else {
-            if (kind == kAtomic && cell.write_epoch < launch.block_first_epoch)
+            if (kind == kAtomic && cell.write_epoch < launch.cluster_epoch)
                 report(kUninitialisedShared, kLoad, pc).address = offset;
-            check_shared_write(cell, offset, pc, kind == kAtomic);
+            check_shared_write(shadow, i, offset, pc, kind == kAtomic);
             record_shared_write(cell, pc, kind == kAtomic);
         }
     }
@@ -159,11 +203,12 @@ static __attribute__((noinline)) void check_shared(size_t offset, unsigned bytes
 // Most reads see what was written before the last barrier and has readers enough: they need no more than this. What is
 // out of bounds has never been written, so it does not pass either.
 static __attribute__((always_inline)) inline bool is_plain_read(size_t offset, unsigned bytes) {
-    if (bytes >> shared.shift == 0) return false;
-    uint32_t first_epoch = launch.block_first_epoch, past_epochs = launch.epoch - first_epoch;
+    const Shadow& shadow = *shared.shadow;
+    if (bytes >> shadow.shift == 0) return false;
+    uint32_t first_epoch = launch.cluster_epoch, past_epochs = launch.epoch - first_epoch;
     uint64_t for_all = settled_for_all(), for_warp = settled_for_warp();
-    const SharedCell* cell = &shared.cells[offset >> shared.shift];
-    for (unsigned n = bytes >> shared.shift; n > 0; n--, cell++) {
+    const SharedCell* cell = &shadow.cells.data[offset >> shadow.shift];
+    for (unsigned n = bytes >> shadow.shift; n > 0; n--, cell++) {
         if (cell->write_epoch - first_epoch >= past_epochs) return false;
         if (cell->settled != for_all && cell->settled != for_warp) return false;
     }
@@ -173,11 +218,12 @@ static __attribute__((always_inline)) inline bool is_plain_read(size_t offset, u
 // The bytes of an asynchronous copy change at some time between its issue and its landing: whoever touched them since
 // the issue saw the old or the new ones by chance.
 static void check_landing(const PendingCopy& copy, size_t offset, bool record) {
+    Shadow& shadow = *shared.shadow;
     unsigned needed = narrow_shift(offset, copy.bytes);
-    if (needed < shared.shift) refine_shared_cells(needed);
-    size_t last = (offset + copy.bytes - 1) >> shared.shift;
-    for (size_t i = offset >> shared.shift; i <= last; i++) {
-        SharedCell& cell = shared.cells[i];
+    if (needed < shadow.shift) refine_shadow(shadow, needed);
+    size_t last = (offset + copy.bytes - 1) >> shadow.shift;
+    for (size_t i = offset >> shadow.shift; i <= last; i++) {
+        SharedCell& cell = shadow.cells[i];
         bool read_since = cell.read_epoch > copy.issue_epoch;
         for (int r = 0; r < 2 && cell.read_epoch == copy.issue_epoch; r++)
             read_since |= cell.reader[r] != kNoThread && cell.reader[r] != launch.thread &&
@@ -186,12 +232,14 @@ static void check_landing(const PendingCopy& copy, size_t offset, bool record) {
         if (read_since) {
             Diagnostic& d = report(kSharedRace, kReadBeforeWait, cell.read_pc[0], copy.pc);
             d.thread = cell.reader[0], d.other_thread = (int32_t)launch.thread;
-            d.block = d.other_block = launch.block, d.address = offset;
+            d.block = block_at(cell.read_epoch).block, d.other_block = launch.block, d.address = offset;
         }
-        if (cell.write_epoch > copy.issue_epoch && cell.writer != launch.thread)
-            report_shared_race(kWriteAfterWrite, copy.pc, cell.write_pc, cell.writer & ~kAtomicWriter, offset);
+        if (cell.write_epoch > copy.issue_epoch &&
+            (cell.writer != launch.thread || block_at(cell.write_epoch).block != launch.block))
+            report_shared_race(kWriteAfterWrite, copy.pc, cell.write_pc, cell.writer & ~kAtomicWriter, cell.write_epoch,
+                               offset);
         if (!record) continue;
-        if (!read_since) check_shared_write(cell, offset, copy.pc, false);
+        if (!read_since) check_shared_write(shadow, i, offset, copy.pc, false);
         record_shared_write(cell, copy.pc, false);
     }
 }

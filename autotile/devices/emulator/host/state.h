@@ -8,7 +8,9 @@
 
 extern "C" {
 extern char autotile_shared_begin[], autotile_shared_end[];
-void autotile_kernel(void** arguments);
+// Behind the arrays of the kernel lie those of the functions that are launched before and after it, if there are any.
+extern __attribute__((weak)) char autotile_steps_begin[];
+extern const AutotileEntryPoint autotile_entries[];
 extern const uint32_t autotile_instrumented;
 AutotileBuiltins autotile_builtins;
 static constexpr size_t kArenaBytes = AUTOTILE_ARENA_BYTES;
@@ -17,6 +19,7 @@ extern char autotile_dynamic_shared[];
 
 static constexpr unsigned kWarpLanes = 32;
 static constexpr unsigned kMaxThreads = 1024;
+static constexpr unsigned kMaxClusterBlocks = 8;  // what every GPU with clusters takes
 static constexpr uint32_t kNobody = 0xffff;
 
 // A growing array without libstdc++, so that the library links and loads faster. For plain data only.
@@ -59,6 +62,10 @@ enum DiagnosticKind : uint32_t {
     kDivisionByZero,
     kTrap,
     kBadCopySize,
+    kUnstartedBlock,
+    kExitedBlock,
+    kSplitBarrier,
+    kBadRank,
 };
 
 enum DiagnosticOp : uint32_t { kLoad, kStore, kReadAfterWrite, kWriteAfterWrite, kWriteAfterRead, kReadBeforeWait };
@@ -77,7 +84,7 @@ struct Diagnostic {
 
 enum AccessKind : uint32_t { kRead, kWrite, kAtomic };
 
-enum FiberState : uint8_t { kReady, kAtBarrier, kAtWarp, kDone };
+enum FiberState : uint8_t { kReady, kAtBarrier, kAtWarp, kAtCluster, kDone };
 
 // An asynchronous copy between its issue and its landing.
 struct PendingCopy {
@@ -89,8 +96,10 @@ struct PendingCopy {
 
 struct Fiber {
     Context context;
+    char* stack;
     AutotileIndex thread;
     FiberState state;
+    bool arrived;         // between barrier_arrive() and barrier_wait() of the cluster
     uint32_t warp_epoch;  // rises at every __syncwarp, and past that of all who took part
     uint32_t mask, op, source_lane;
     uint64_t value, result;
@@ -105,9 +114,16 @@ struct Launch {
     Fiber* fiber;  // null while the scheduler runs
     uint32_t thread;
     uint32_t thread_count;
-    int64_t block;   // linear
-    uint32_t epoch;  // rises at every barrier and at every block, over the whole launch
-    uint32_t block_first_epoch;
+    int64_t block;            // linear
+    uint32_t rank;            // of the block in its cluster
+    uint32_t cluster_blocks;  // 1 where the kernel has no clusters
+    uint32_t phase;           // barriers that this cluster has passed
+    // Epochs rise at every barrier, and whenever a block begins to run or goes on, over the whole launch: each is one
+    // block's. Those from phase_epoch to run_epoch are of other blocks since the cluster's last barrier.
+    uint32_t epoch;
+    uint32_t cluster_epoch;  // the first of this cluster
+    uint32_t phase_epoch;    // the first since the cluster's last barrier
+    uint32_t run_epoch;      // the first since this block went on
     Level level;
     bool backward;
     bool instrumented;  // false: the kernel was compiled without callbacks
@@ -116,12 +132,14 @@ struct Launch {
     volatile uint32_t overdue_ticks;
     uint32_t ticks_left;  // accesses until the clock is read again
     double deadline_s;
+    const AutotileEntryPoint* entry;
     void** arguments;
     Context scheduler;
 };
 
 static Launch launch;
-static Fiber fibers[kMaxThreads];
+static Fiber every_fiber[kMaxClusterBlocks * kMaxThreads];
+static Fiber* fibers = every_fiber;  // the running block's
 static Stacks stacks;
 static uintptr_t image_base;
 
@@ -154,6 +172,26 @@ static Diagnostic& report(DiagnosticKind kind, DiagnosticOp op, uint32_t pc, uin
     d.block = launch.block, d.other_block = -1;
     return d;
 }
+
+// Since when a block ran without a pause, in the order of the epochs.
+struct BlockStart {
+    uint32_t first_epoch;
+    int64_t block;
+    bool released;  // it ran __threadfence() and then an atomic: what it wrote is visible to who saw the atomic
+};
+static Array<BlockStart> block_starts;
+
+static BlockStart& block_at(uint32_t epoch) {
+    size_t low = 0, high = block_starts.size;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        (block_starts[middle].first_epoch <= epoch ? low : high) = middle;
+    }
+    return block_starts[low];
+}
+
+// Is an access of this epoch another block's of the cluster, with no barrier of the cluster since?
+static inline bool beside_cluster(uint32_t epoch) { return epoch >= launch.phase_epoch && epoch < launch.run_epoch; }
 
 static void yield_to_scheduler() {
     Fiber* me = launch.fiber;

@@ -1,0 +1,100 @@
+"""How a kernel is launched, as expressions, and worked out for one scope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotile.errors import KernelError
+from autotile.kernels.expressions import Expression
+from autotile.types import Dim3, Launch, LaunchStep
+
+
+@dataclass(frozen=True)
+class Step:
+    """Another `__global__` function of the same text, `{{ entry }}_<name>`, with the main one's parameters.
+
+    It is launched on the same stream where `when` holds, and has static shared memory alone.
+    """
+
+    name: str
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    when: str = "1"
+
+    def __post_init__(self) -> None:
+        if not f"_{self.name}".isidentifier():
+            raise KernelError(f"step {self.name!r}: the name must be what an identifier may end in")
+        _require_sides(f"step {self.name}", self.grid, self.block)
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Geometry as expressions. `shared_bytes` (dynamic) has its one home here: template, launch and opt-in read it.
+
+    `scratch_bytes` of device memory are what the argument `Scratch` points to. `before` and `after` are launched, in
+    order, around the main function: to pack an operand, say, or to gather partial sums.
+    """
+
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    shared_bytes: str = "0"
+    static_shared_bytes: str = "0"
+    scratch_bytes: str = "0"
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require_sides("launch", self.grid, self.block)
+        for what, steps in (("before", self.before), ("after", self.after)):
+            if not isinstance(steps, (tuple, list)) or not all(isinstance(step, Step) for step in steps):
+                raise KernelError(f"the launch's {what} must be a tuple of Step(…), such as (…,), not {steps!r}")
+        names = [step.name for step in self.steps]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise KernelError(f"steps {', '.join(sorted(repeated))}: declared twice")
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (*self.before, *self.after)
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """All that the launch is worked out from."""
+        own = (*self.grid, *self.block, self.shared_bytes, self.static_shared_bytes, self.scratch_bytes)
+        return (*own, *(text for step in self.steps for text in (step.when, *step.grid, *step.block)))
+
+
+def launch_under(plan: LaunchPlan, scope: Mapping[str, Any], where: str) -> Launch:
+    """The launch where every name is known. Raises ExpressionError for a side or a count that is no whole number."""
+    return Launch(
+        _sides(plan.grid, scope, f"{where} grid"),
+        _sides(plan.block, scope, f"{where} block"),
+        Expression(plan.shared_bytes, f"{where} shared_bytes").whole(scope),
+        Expression(plan.scratch_bytes, f"{where} scratch_bytes").whole(scope),
+        _steps(plan.before, scope, where),
+        _steps(plan.after, scope, where),
+    )
+
+
+def _steps(steps: Sequence[Step], scope: Mapping[str, Any], where: str) -> tuple[LaunchStep, ...]:
+    return tuple(
+        LaunchStep(
+            f"_{step.name}",
+            _sides(step.grid, scope, f"{where} step {step.name}, grid"),
+            _sides(step.block, scope, f"{where} step {step.name}, block"),
+        )
+        for step in steps
+        if Expression(step.when, f"{where} step {step.name}, when").holds(scope)
+    )
+
+
+def _sides(texts: Sequence[str], scope: Mapping[str, Any], where: str) -> Dim3:
+    x, y, z = ([Expression(text, where).whole(scope) for text in texts] + [1, 1])[:3]
+    return x, y, z
+
+
+def _require_sides(whose: str, grid: object, block: object) -> None:
+    for what, sides in (("grid", grid), ("block", block)):
+        if not isinstance(sides, (tuple, list)) or not 1 <= len(sides) <= 3:
+            raise KernelError(f"the {whose}'s {what} must be a tuple of one to three expressions, not {sides!r}")

@@ -1,0 +1,153 @@
+"""What the matmul's benchmarks tell: the tables of README.md and docs/matmul.md, and the picture of the roofs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GPU = {"device": "Some GPU", "driver": "580", "compiler": "nvcc 13", "commit": "def", "date": "2026-01-03T04"}
+BLOCK = {"block_m": 128, "block_n": 64, "block_k": 16, "thread_m": 8, "thread_n": 4}
+
+
+def case_entry(text: str, ours_ms: float, cublas_ms: float | None = 1.0, dtype: str = "float32", **more: Any) -> Any:
+    from matmul_cases import cases_of, compared
+
+    (case,) = cases_of(text, dtype)
+    times = {"autotile": ours_ms} | ({} if cublas_ms is None else {"cublas": cublas_ms})
+    return {
+        "shape": list(case.shape), "layout": case.layout, "dtype": dtype, "intensity": case.intensity, "right": True,
+        "errors": dict.fromkeys(times, 1.26e-6), "configuration": {**BLOCK, "stages": 3, "packed": False},
+        **compared(case, times), **more,
+    }  # fmt: skip
+
+
+def report_of(*cases: Any) -> dict[str, Any]:
+    from matmul_cases import mean_of
+
+    roofs = {"bandwidth_gbs": 4800.0, "tflops": {"float32": 66.9, "float64": 33.5}}
+    return {**GPU, "roofs": roofs, "cases": list(cases), "geometric_mean": mean_of(cases)}
+
+
+def some_report() -> dict[str, Any]:
+    return report_of(
+        case_entry("4096x4096x4096", 2.8, 2.94),
+        case_entry("256x256x256", 0.0062, 0.0093, configuration={**BLOCK, "stages": 1, "packed": True}),
+        case_entry("16x512x512x512", 1.0, None),
+        case_entry("4096x4096x4096:tn", 2.9, 2.9, right=False, errors={"autotile": None, "cublas": 2e-6}),
+        case_entry("2000x3000x4000", 1.5, 3.0, dtype="float64"),
+        {"shape": [8, 8, 8], "layout": "nn", "dtype": "float32", "error": "no memory"},
+    )
+
+
+def nearness_report() -> dict[str, Any]:
+    from matmul_nearness import totals
+
+    near = {"match": "near_problem", "right": True}
+    cases: list[dict[str, Any]] = [
+        {"problem": "8×8×8 float32", "served_by": "9×9×9 float32", "same": False, "slower": 0.123,
+         "times_ms": {"own": 0.01, "left_out": 0.01123}, **near},
+        {"problem": "9×9×9 float32", "served_by": "8×8×8 float32", "same": True, "slower": 0.0, **near},
+        {"problem": "7×7×7 float32", "served_by": "", "match": None, "same": False, "error": "nothing serves"},
+    ]  # fmt: skip
+    return {**GPU, "cases": cases, **totals(cases)}
+
+
+def test_the_tables_lines() -> None:
+    import matmul_tables
+
+    lines = matmul_tables.matmul(some_report())
+    columns = {line.count("|") for line in lines if line.startswith("|")}
+    assert len(columns) == 1
+    assert lines[2] == (
+        "| 4096×4096×4096 float32 | 2.940 | 2.800 | 1.050 | 1.02 | 49.1 | 72 | 1.3e-06 | 1.3e-06 | 128×64×16 8×4 |"
+    )
+    assert lines[3].startswith("| 256×256×256 float32 | 0.0093 | 0.0062 | 1.500 | 1.60: missed | 5.4 |")
+    assert lines[3].endswith("| 128×64×16 8×4 stages=1 packed=true |")
+    assert lines[4].startswith("| 16 of 512×512×512 float32 | – | 1.000 | – | 1.00: missed |")
+    assert lines[5].startswith("| 4096×4096×4096 tn float32, WRONG | 2.900 | 2.900 | 1.000 | 1.00 |")
+    assert "| not finite | 2.0e-06 |" in lines[5]
+    assert lines[6].startswith("| 2000×3000×4000 float64 | 3.000 | 1.500 | 2.000 | – | 32.0 |")
+    assert lines[7].startswith("| 8×8×8 float32 | failed | – |")
+    assert "Where a configuration does not say: stages=3, packed=false." in lines
+    assert lines[-1] == (
+        "2 of 4 reach what was asked. Geometric mean of 2 of 16 single, unturned float32 cases: 1.255 (asked 1.25: not "
+        "all were measured)."
+    )
+
+
+def test_the_mean_of_all_cases_in_words() -> None:
+    import matmul_tables
+    from matmul_cases import MEAN_OF
+
+    for faster, end in ((1.3, "1.300 (asked 1.25)."), (1.2, "1.200 (asked 1.25: missed).")):
+        report = report_of(*(case_entry("x".join(map(str, shape)), 1.0, faster) for shape in MEAN_OF))
+        assert matmul_tables.matmul(report)[-1].endswith(f"Geometric mean of 16 single, unturned float32 cases: {end}")
+    assert matmul_tables.ends({"cases": []}) == []
+
+
+def test_a_brief_configuration() -> None:
+    from matmul_tables import brief, usual_values
+
+    assert brief({"staging": "none"}, {"staging": "none"}) == "as usual"
+    assert brief({"block_m": 8, "block_n": 4, "extra": True}, {}) == "block_m=8 block_n=4 extra=true"
+    assert usual_values([{"a": 1, "block_m": 1}, {"a": 2}, {"a": 2, "b": "x"}]) == {"a": 2, "b": "x"}
+    assert usual_values([{**BLOCK, "a": 1}]) == {"a": 1}
+    assert usual_values([]) == {}
+
+
+def test_the_tables_of_nearness() -> None:
+    import matmul_tables
+
+    lines = matmul_tables.matmul_nearness(nearness_report())
+    assert lines[2] == "| 8×8×8 float32 | 9×9×9 float32 | 0.0100 | 0.0112 | 12.3% |"
+    assert lines[3] == "| 9×9×9 float32 | 8×8×8 float32 | – | – | 0.0%, the same |"
+    assert lines[4] == "| 7×7×7 float32 | – | – | – | failed |"
+    assert lines[-1] == (
+        "Slower in the mean of 2: 6.2% (asked at most 10%); 12.3% at most. What was faster counts as 0."
+    )
+    assert len(matmul_tables.matmul_nearness(nearness_report() | {"mean_slower": None})) == 5
+
+
+def test_the_tables_stand_in_their_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tables
+
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(tables, "README", tmp_path / "README.md")
+    monkeypatch.setattr(tables, "STORY", tmp_path / "transpose.md")
+    monkeypatch.setattr(sys, "argv", ["tables.py"])
+    (tmp_path / "gpu").mkdir()
+    for name, report in (("matmul", some_report()), ("matmul_nearness", nearness_report())):
+        (tmp_path / "gpu" / f"{name}.json").write_text(json.dumps(report))
+    (tmp_path / "README.md").write_text("<!-- results -->\n<!-- end of results -->\n")
+    page = tmp_path / "matmul.md"
+    page.write_text("above\n<!-- table matmul_nearness -->\nold\n<!-- end of table -->\nbelow\n")
+    tables.main()
+    assert not (tmp_path / "transpose.md").exists()
+    readme, lines = (tmp_path / "README.md").read_text(), page.read_text().splitlines()
+    assert "**Matmul beside cuBLAS, Some GPU, driver 580, nvcc 13, commit def, 2026-01-03**" in readme
+    assert "| 9×9×9 float32 | 8×8×8 float32 | – | – | 0.0%, the same |" in readme
+    assert (lines[0], lines[-1]) == ("above", "below")
+    assert "| 7×7×7 float32 | – | – | – | failed |" in lines
+    assert "old" not in lines
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_the_picture_is_the_same_each_time(tmp_path: Path) -> None:
+    import pictures
+
+    first, second = (pictures.draw_roofline(some_report(), tmp_path / name) for name in ("one", "two"))
+    assert first.name == "matmul-roofline.svg"
+    assert first.read_bytes() == second.read_bytes()
+    text = first.read_text(encoding="utf-8")
+    words = ["float32", "float64", "Some GPU", "256×256×256", "16 of 512×512×512", "2000×3000×4000", "cuBLAS",
+             "4800 GB/s, 66.9 TFLOP/s", "4800 GB/s, 33.5 TFLOP/s", "FLOP a byte"]  # fmt: skip
+    assert [word for word in words if word not in text] == []
+    assert " 8×8×8" not in text  # failed
+    assert "dc:date" not in text
+    assert pictures.draw_roofline(report_of(), tmp_path).is_file()
+    assert pictures.neighbours([1.0, 1.04, 1.06, 8.0, 8.0]) == [[0, 1], [2], [3, 4]]
