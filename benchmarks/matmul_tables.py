@@ -1,4 +1,4 @@
-"""The tables of matmul.json and matmul_nearness.json, in Markdown."""
+"""The tables of matmul.json, matmul_nearness.json and matmul_story.json, in Markdown."""
 
 from __future__ import annotations
 
@@ -89,6 +89,71 @@ def matmul_nearness(report: dict[str, Any]) -> list[str]:
             ),
         ]
     return lines
+
+
+def matmul_story(report: dict[str, Any]) -> list[str]:
+    """A row a step, and one for cuBLAS; what each is and how to print it; a row for each thing that was changed."""
+    size = report["size"]
+    lines = row_of([f"{size}×{size}×{size} {report['dtype']}", *STORY, *(title for title, *_ in COUNTERS)], head=True)
+    for step in report["steps"]:
+        lines += row_of(
+            [
+                f"`{step['name']}`",
+                time_text(step["median_ms"]),
+                f"{step['tflops']:.1f}",
+                ratio_text(step["of_cublas"]),
+                f"{step['shared_bytes'] / 1024:.1f}",
+                NONE if step["registers"] is None else str(step["registers"]),
+                *counter_cells(step),
+            ]
+        )
+    if (peer := report["cublas"]) is not None:
+        registers = (peer.get("counters") or {}).get("registers")
+        unknown = [NONE, NONE if registers is None else f"{registers:.0f}"]
+        cells = [time_text(peer["median_ms"]), f"{peer['tflops']:.1f}", ratio_text(1.0), *unknown]
+        lines += row_of(["cuBLAS", *cells, *counter_cells(peer)])
+    lines.append("")
+    lines += [f"- `{step['name']}`: {step['note']}: `{settings(step)}`" for step in report["steps"]]
+    if not report["changes"]:
+        return lines
+    base = report["changed"]
+    lines += ["", *row_of([f"`{base}`, with", "which is", "ms", f"of `{base}`'s speed", "registers"], head=True)]
+    for change in report["changes"]:
+        registers = NONE if change["registers"] is None else str(change["registers"])
+        cells = [time_text(change["median_ms"]), ratio_text(change["of_preset"]), registers]
+        lines += row_of([f"`{change['name']}`", change["note"], *cells])
+    return lines
+
+
+STORY = ("ms", "TFLOP/s", "of cuBLAS", "shared memory, KiB", "registers")
+
+COUNTERS = (
+    ("FMA %", "fma_percent", 1.0, ".0f"),
+    ("issue slots %", "issue_percent", 1.0, ".0f"),
+    ("multiply-adds a wavefront", "multiply_adds_a_wavefront", 1.0, ".0f"),
+    ("shared wavefronts, millions", "shared_wavefronts", 1e6, ",.1f"),
+    ("bank conflicts, millions", "bank_conflicts", 1e6, ",.1f"),
+    ("L2 to L1, GB", "l2_to_l1_bytes", 1e9, ".2f"),
+    ("DRAM, GB", "dram_bytes", 1e9, ".2f"),
+    ("occupancy %", "occupancy_percent", 1.0, ".0f"),
+)
+"""Title, key of a step's counters, the unit that the number is divided by, and how it is written."""
+
+
+def counter_cells(step: Mapping[str, Any]) -> list[str]:
+    found = step.get("counters") or {}
+    return [NONE if found.get(key) is None else format(found[key] / unit, form) for _, key, unit, form in COUNTERS]
+
+
+def settings(step: Mapping[str, Any]) -> str:
+    """What `autotile render matmul` takes to print the step's kernel."""
+    if step["preset"]:
+        return f"--preset {step['preset']}"
+    return " ".join(f"--set {name}={text(value)}" for name, value in step["configuration"].items())
+
+
+def ratio_text(ratio: float | None) -> str:
+    return NONE if ratio is None else f"{ratio:.3f}"
 
 
 def case_name(case: Mapping[str, Any]) -> str:

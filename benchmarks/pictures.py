@@ -1,4 +1,4 @@
-"""Draws docs/pictures/ from benchmarks/results/: the matmul's roofs, bandwidths of the transpose, and its story.
+"""Draws docs/pictures/ from benchmarks/results/: the matmul's roofs, the transpose's bandwidths, and both stories.
 
 Needs matplotlib.
 
@@ -43,7 +43,7 @@ def main() -> None:
     )
     parser.add_argument("--pictures", type=Path, default=PICTURES, help="where the pictures go")
     given = parser.parse_args()
-    for name, draw in (("matmul", draw_roofline), ("transpose", draw_bandwidth), ("transpose_story", draw_story)):
+    for name, draw in PICTURED.items():
         files = [given.results / f"{name}.json"] if given.results else sorted(RESULTS.glob(f"*/{name}.json"))
         for file in (found for found in files[:1] if found.is_file()):
             print("wrote", draw(json.loads(file.read_text(encoding="utf-8")), given.pictures))
@@ -214,6 +214,38 @@ def draw_story(report: dict[str, Any], folder: Path) -> Path:
         grid[0, 0].invert_yaxis()
         grid[0, 0].figure.suptitle(f"Transpose, step by step: {where(report)}")
     return path
+
+
+def draw_matmul_story(report: dict[str, Any], folder: Path) -> Path:
+    """A bar a step, and cuBLAS as a line."""
+    path = folder / "matmul-story.svg"
+    names = [step["name"].replace("_", " ") for step in report["steps"]]
+    with figure(1, 1, (6.4, 0.34 * len(names) + 1.3), path) as grid:
+        axes = grid[0, 0]
+        rates = [step["tflops"] for step in report["steps"]]
+        bars = axes.barh(range(len(names)), rates, color="#0072b2", height=0.66)
+        plate = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # keeps numbers off the line of cuBLAS
+        axes.bar_label(bars, [f"{rate:.1f}" for rate in rates], padding=3, fontsize=8, bbox=plate)
+        size, line = "×".join([str(report["size"])] * 3), ""
+        if report["cublas"] is not None:
+            line = f"; the line: cuBLAS, {report['cublas']['tflops']:.1f}"
+            axes.axvline(report["cublas"]["tflops"], color="#767676", linestyle="--")
+        axes.set_title(f"{size} {report['dtype']}{line}", fontsize=9)
+        axes.set_xlabel("TFLOP/s")
+        axes.margins(x=0.12)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.figure.suptitle(f"Matmul, step by step: {where(report)}")
+    return path
+
+
+PICTURED = {
+    "matmul": draw_roofline,
+    "matmul_story": draw_matmul_story,
+    "transpose": draw_bandwidth,
+    "transpose_story": draw_story,
+}
+"""What draws each result, by the file's name."""
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 python benchmarks/tables.py            rewrite README.md, docs/transpose.md and docs/matmul.md between their markers
 python benchmarks/tables.py --check    exit 1 if one of them would change
-python benchmarks/tables.py --story    print what stands in docs/transpose.md, and change nothing
+python benchmarks/tables.py --story    print what stands in the kernels' pages, and change nothing
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MARKED_STORY = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)",
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a file is out of date")
-    parser.add_argument("--story", action="store_true", help="print the story's tables; change nothing")
+    parser.add_argument("--story", action="store_true", help="print the stories' tables; change nothing")
     given = parser.parse_args()
     if given.story:
         print(story_tables(), end="")
@@ -275,6 +275,10 @@ def matmul_nearness(report: dict[str, Any]) -> list[str]:
     return [title, "", *matmul_tables.matmul_nearness(report)]
 
 
+def matmul_story(report: dict[str, Any]) -> list[str]:
+    return [f"**Matmul, step by step, {place(report)}**", "", *matmul_tables.matmul_story(report)]
+
+
 def transpose(report: dict[str, Any]) -> list[str]:
     aim = (
         "Aims were set before anything was measured: the share of PyTorch's copy to reach, unless a row says otherwise."
@@ -385,8 +389,9 @@ BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
 IN_STORY: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "transpose_story": transpose_story,
     "tma_trial": tma_trial,
+    "matmul_story": matmul_story,
 }
-"""Those that stand in docs/transpose.md, each between markers with its name."""
+"""Those that stand in the kernels' pages, each between markers with its name."""
 
 
 if __name__ == "__main__":

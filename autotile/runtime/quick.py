@@ -46,7 +46,7 @@ class _Apart(NamedTuple):
     may_be: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QuickPlan:
     """What a call with known facts does. `alignment` is the largest power of two that divides the addresses, 0 where
     that is as much as of a fresh allocation. `make` gives a result; `several` says that the launch has steps or works
@@ -164,7 +164,8 @@ class QuickCalls:
             launch.scratch_bytes,
             bool(launch.scratch_bytes or launch.steps),
         )
-        self._plans[(*facts, plan.alignment)] = plan
+        key = (*facts, plan.alignment)
+        self._plans[key] = plan
         self._remember(seen, plan)
 
     def _looked_up(self, seen: tuple[Any, ...]) -> tuple[QuickPlan, Addresses] | None:

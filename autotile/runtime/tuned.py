@@ -14,6 +14,7 @@ from autotile.build import Builder, compiler_at_hand, find_built
 from autotile.codegen import render
 from autotile.devices.base import Device
 from autotile.devices.cuda import Moving, Pointer
+from autotile.devices.cuda.driver import check_not_forked
 from autotile.errors import ArgumentTypeError, ArgumentValueError, CompileError, ConfigurationError, NotTuned
 from autotile.kernels import Kernel, Size
 from autotile.kernels.definition import FRESH_ALIGNMENT
@@ -176,6 +177,7 @@ class TunedKernel:
         """Launches what serves these sizes, and gives it."""
         on_gpu = self._device.info.kind == "cuda"
         if on_gpu:
+            check_not_forked()  # before PyTorch is asked for its stream, which would say it in its own way
             addresses = [view.address for view in (*views, *outputs)]
             arrays: list[Any] = [Pointer(address) for address in addresses]
         else:

@@ -26,14 +26,8 @@ from autotile.kernels import (
 NUMERICS, RULES, PRESETS = (beside(__file__, name) for name in ("reference.py", "rules.py", "presets.py"))
 
 ORDERS = ("rows", "serpentine", "columns", "column_serpentine", "row_pairs", "column_pairs", "squares")
-WAVES = (
-    0,
-    *(
-        multiprocessors * blocks
-        for multiprocessors in (46, 58, 80, 84, 108, 114, 128, 132, 142, 148, 170)
-        for blocks in (1, 2)
-    ),
-)
+MULTIPROCESSORS = (40, 46, 58, 68, 80, 82, 84, 108, 114, 128, 132, 142, 148, 170)
+WAVES = (0, *sorted({blocks * count for blocks in (1, 2) for count in MULTIPROCESSORS}))
 """Blocks that run at once on GPUs of so many multiprocessors; 0: do not care."""
 
 SIXTEENS, SQUARES = (
@@ -105,7 +99,12 @@ KERNEL = Kernel(
         Parameter("block_k", (8, 16, 32, 64, 128), 16, "how far along k a tile reaches"),
         Parameter("thread_m", (1, 2, 4, 8, 16), 4, "rows of C that a thread computes"),
         Parameter("thread_n", (1, 4, 8, 16), 4, "columns of C that a thread computes"),
-        Parameter("lanes_m", (1, 2, 4, 8), 4, "lanes of a warp along m, the other 32 / lanes_m lie along n"),
+        Parameter(
+            "lanes_m",
+            (1, 2, 4, 8),
+            4,
+            "lanes of a warp along m (along k in a skinny kernel), the other 32 / lanes_m lie along n",
+        ),
         Parameter("lane_map", ("rows", "columns", "squares"), "rows", "how neighbouring lanes lie in a warp's tile"),
         Parameter("warp_order", ("rows", "columns"), "rows", "how neighbouring warps lie in a block's tile"),
         Parameter("a_layout", ("row", "k_major"), "k_major", "A's tile in shared memory: by rows, or along k"),
@@ -175,7 +174,7 @@ KERNEL = Kernel(
         Derived(
             "skinny_bytes",
             "sum_bytes * max(block_m * (ceil_div(ceil_div(problem.k, block_k), cluster) * block_k + 4), "
-            "slices * block_m * block_n)",
+            "slices * lanes_m * block_m * block_n)",
             "a block's part of A, in whose place its warps add up",
         ),
         Derived("tiles", "ceil_div(problem.m, block_m) * ceil_div(problem.n, block_n)", "tiles of one matrix"),
@@ -200,7 +199,7 @@ KERNEL = Kernel(
         ),
         Derived(
             "least_registers",
-            "(4 * block_m + 4 * stages * block_k // slices) * sum_registers + 24 if staging == 'skinny' "
+            "(4 * block_m + 4 * stages * block_k // (slices * lanes_m)) * sum_registers + 24 if staging == 'skinny' "
             "else sum_registers * thread_m * thread_n + operand_registers + 24",
             "registers below which a thread's sums, and what one step adds to them, would spill",
         ),
@@ -212,7 +211,7 @@ KERNEL = Kernel(
             "ceil_div(problem.batch, batch_y)",
         ),
         block=(
-            "block_n if staging == 'none' or textbook else slices * (block_n // 128) * 32 if staging == 'skinny' "
+            "block_n if staging == 'none' or textbook else slices * (block_n // max(1, 128 // lanes_m)) * 32 if staging == 'skinny' "
             "else block_m * block_n // (thread_m * thread_n) * slices",
             "block_m if staging == 'none' or textbook else 1",
         ),

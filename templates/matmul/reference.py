@@ -36,7 +36,7 @@ def error_bound(inputs: Arrays, problem: Problem) -> Arrays:
     element = element_type(problem.dtype)
     accumulator = element_type("float64" if element.accumulator == "double" else "float32")
     a, b = (_operand(inputs, problem, name) for name in "ab")
-    alpha, beta = (abs(float(inputs[name])) for name in ("alpha", "beta"))
+    alpha, beta = (abs(_scalar(inputs, name)) for name in ("alpha", "beta"))
     size = alpha * (np.abs(a) @ np.abs(b))
     bound = _gamma(problem["k"], accumulator.unit_roundoff) * size
     bound += _gamma(problem["k"], element_type("float64").unit_roundoff) * size
@@ -58,10 +58,15 @@ def _operand(inputs: Arrays, problem: Problem, name: str) -> np.ndarray[Any, Any
     return np.swapaxes(stored, -1, -2) if f"{name}_turned" in problem.switches else stored
 
 
+def _scalar(inputs: Arrays, name: str) -> float:
+    """1 where it is not given."""
+    return float(inputs[name]) if name in inputs else 1.0
+
+
 def _before_activation(inputs: Arrays, product: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    product *= float(inputs["alpha"])
+    product *= _scalar(inputs, "alpha")
     if "addend" in inputs:
-        product += float(inputs["beta"]) * inputs["addend"].astype(np.float64)
+        product += _scalar(inputs, "beta") * inputs["addend"].astype(np.float64)
     if "bias" in inputs:
         product += inputs["bias"].astype(np.float64)
     return product

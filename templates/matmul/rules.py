@@ -23,9 +23,13 @@ RULES = (
         "{staging} has no tiles to pad: pad_a and pad_b must be 0 (are {pad_a} and {pad_b})",
     ),
     Rule(
-        f"{REGISTER_TILE} or (lanes_m == 1 and lane_map == 'rows' and warp_order == 'rows' and a_layout == 'row')",
-        "lanes and A's layout count for register tiles alone: lanes_m must be 1 (is {lanes_m}), lane_map and "
-        "warp_order rows (are {lane_map} and {warp_order}), a_layout row (is {a_layout})",
+        f"{REGISTER_TILE} or (lane_map == 'rows' and warp_order == 'rows' and a_layout == 'row')",
+        "the order of lanes and warps and A's layout count for register tiles alone: lane_map and warp_order must be "
+        "rows (are {lane_map} and {warp_order}), a_layout row (is {a_layout})",
+    ),
+    Rule(
+        f"{REGISTER_TILE} or staging == 'skinny' or lanes_m == 1",
+        "one element a thread is a warp along n: lanes_m must be 1, not {lanes_m}",
     ),
     Rule(
         f"{REGISTER_TILE} or staging == 'skinny' or vector == 1",
@@ -149,16 +153,16 @@ RULES = (
     Rule("scratch_bytes <= 4294967296", "{scratch_bytes} bytes of scratch memory; 4 GiB are the most"),
     # Few rows.
     Rule(
-        "staging != 'skinny' or (thread_m == block_m and block_m <= 16 and thread_n == 4 and block_n % 128 == 0 "
-        "and is_power_of_two(slices))",
+        "staging != 'skinny' or (thread_m == block_m and block_m <= 16 and thread_n == 4 "
+        "and block_n % (128 // max(1, lanes_m)) == 0 and 32 % max(1, lanes_m) == 0)",
         "a skinny kernel's threads compute all rows, 16 at most, of four columns: thread_m must be block_m "
-        "(are {thread_m} and {block_m}), thread_n 4 (is {thread_n}), block_n a multiple of 128 (is {block_n})",
+        "(are {thread_m} and {block_m}), thread_n 4 (is {thread_n}), block_n a multiple of {128 // max(1, lanes_m)} (is {block_n})",
     ),
     Rule(
-        "staging != 'skinny' or (block_k // slices in (4, 8, 16) and block_k % slices == 0 "
-        "and stages * (block_k // slices) <= 16)",
-        "{slices} warps take {block_k} rows of B, {stages} times in advance: 4, 8 or 16 a warp, and 16 at most on "
-        "their way",
+        "staging != 'skinny' or (block_k // (slices * lanes_m) in (4, 8, 16) and block_k % (slices * lanes_m) == 0 "
+        "and stages * block_k // (slices * lanes_m) <= 16)",
+        "{slices} warps with {lanes_m} lanes above each other take {block_k} rows of B, {stages} times in advance: 4, 8 "
+        "or 16 a thread, and 16 at most on their way",
     ),
     Rule(
         "staging != 'skinny' or problem.b_turned == 0",

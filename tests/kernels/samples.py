@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from autotile.devices.info import DeviceInfo
 from autotile.kernels import Kernel
-from autotile.space import violations
-from autotile.types import Configuration, Problem
+from autotile.space import build_space, violations
+from autotile.types import Configuration, Problem, Value
+
+TOO_LARGE = ("matmul",)
+"""Kernels whose space is too large to be enumerated as it is declared: a search narrows it."""
 
 SHAPES: dict[str, tuple[Mapping[str, int], ...]] = {
-    "matmul": tuple(
-        dict(zip("mnk", sizes, strict=True))
-        for sizes in (
-            (1, 1, 1), (31, 1, 64), (33, 65, 17), (100, 100, 100), (128, 128, 130), (65, 64, 64), (64, 65, 64),
-            (64, 64, 65),
-        )
+    "matmul": (
+        {"m": 33, "n": 65, "k": 17},
+        {"m": 64, "n": 64, "k": 64},
+        {"m": 64, "n": 128, "k": 40, "b_turned": 1, "bias": 1, "offset": 1},
+        {"m": 70, "n": 36, "k": 52, "batch": 3, "a_pitch": 80, "b_pitch": 84, "c_pitch": 40, "a_step": 90, "c_step": 71},
+        {"m": 1, "n": 1, "k": 1, "addend": 1},
+        {"m": 132, "n": 260, "k": 36, "addend": 1, "relu": 1},
+        {"m": 45, "n": 51, "k": 37, "batch": 2, "a_turned": 1, "bias": 1, "gelu": 1},
+        {"m": 40, "n": 44, "k": 129, "a_turned": 1, "b_turned": 1, "addend": 1, "c_pitch": 47, "offset": 1},
+        {"m": 300, "n": 5, "k": 7, "b_turned": 1},
+        {"m": 8, "n": 130, "k": 300},
     ),
     "transpose": (
         {"rows": 64, "cols": 64},
@@ -42,6 +52,10 @@ SHAPES: dict[str, tuple[Mapping[str, int], ...]] = {
 }  # fmt: skip
 
 
+CHANGES, WIDE = 20, 400
+"""Steps of a walk from a named point, and tries until a value counts as one that no configuration may have."""
+
+
 def problems_of(kernel: Kernel, dtype: str) -> list[Problem]:
     """Aligned, odd and tiny ones; of a kernel that has such: off alignment, with gaps, of several matrices, in place.
 
@@ -56,6 +70,51 @@ def feasible(
     kernel: Kernel, problems: list[Problem], device: DeviceInfo, configuration: Configuration
 ) -> list[Problem]:
     return [problem for problem in problems if not violations(kernel, problem, device, configuration)]
+
+
+def drawn(kernel: Kernel, problem: Problem, device: DeviceInfo, count: int, seed: int) -> list[Configuration]:
+    """So many that are feasible, none twice: equally likely, or, of a space too large, walked to from named points."""
+    random = np.random.default_rng(seed)
+    if kernel.name not in TOO_LARGE:
+        space = build_space(kernel, problem, device)
+        rows = random.choice(len(space), min(count, len(space)), replace=False)
+        return [space.configuration(int(row)) for row in rows]
+    found: dict[Configuration, None] = {}
+    while len(found) < count:
+        at = named_points(kernel)[int(random.integers(1 + len(kernel.presets)))]
+        for _ in range(CHANGES):
+            nearby = changed(kernel, at, int(random.integers(1, 4)), random)
+            if not violations(kernel, problem, device, nearby):
+                at = nearby
+        if feasible(kernel, [problem], device, at):
+            found[at] = None
+    return list(found)
+
+
+def having(
+    kernel: Kernel, problem: Problem, device: DeviceInfo, name: str, value: Value, seed: int
+) -> Configuration | None:
+    """A feasible configuration with that value, found near a named point; None where a wide search finds none."""
+    random = np.random.default_rng(seed)
+    for turn in range(WIDE):
+        points = named_points(kernel)
+        near = changed(kernel, points[turn % len(points)], turn // len(points) % 4, random)
+        asked = kernel.configuration({**near, name: value})
+        if not violations(kernel, problem, device, asked):
+            return asked
+    return None
+
+
+def named_points(kernel: Kernel) -> list[Configuration]:
+    """The default and the presets."""
+    return [kernel.configuration(values) for values in ({}, *kernel.presets.values())]
+
+
+def changed(kernel: Kernel, at: Configuration, count: int, random: np.random.Generator) -> Configuration:
+    """Some parameters drawn anew."""
+    chosen = random.choice(len(kernel.parameters), count, replace=False)
+    parameters = [kernel.parameters[int(number)] for number in chosen]
+    return kernel.configuration({**at, **{p.name: p.values[int(random.integers(len(p.values)))] for p in parameters}})
 
 
 def way_of(kernel: Kernel, problem: Problem, configuration: Configuration) -> tuple[str, str, str, str]:

@@ -81,7 +81,7 @@ class PreparedLaunch:
             buffer.set_values(values)
         if scratch:
             buffer.scratch.value = scratch
-        status, run, parameters = 0, self._run, buffer.parameters
+        run, parameters = self._run, buffer.parameters
         for function, config in buffer.stages:
             status = run(config, function, parameters, None)
             if status:
