@@ -1,10 +1,11 @@
 """What a call costs the host: a small product, so that the GPU is never waited for.
 
-    python benchmarks/call_overhead.py [--batches 9] [--out FOLDER]
+    python benchmarks/call_overhead.py [--batches 25] [--out FOLDER]
 
 Writes call_overhead.json: microseconds a call of PyTorch, CuPy, pycuda's prepared_call (of a kernel that does nothing,
 with as many arguments as a plain matmul) and autotile, without and with out=, on arrays of PyTorch and CuPy.
-Contestants take turns; each figure is the median over batches of 2000 calls, with the queue drained between.
+Contestants take turns; each figure is the median over batches of 500 calls (the queue holds about
+1000), with the queue drained between.
 `drained_us` counts until the GPU has done them all: where `call_us` comes near it, the GPU was what took the time.
 """
 
@@ -23,7 +24,7 @@ import numpy as np
 from common import machine, save
 
 SIDE = 64
-CALLS = 2000
+CALLS = 500
 AIM_US = 7.0
 """Set before anything was measured, for autotile with out= on PyTorch tensors."""
 
@@ -34,7 +35,7 @@ extern "C" __global__ void nothing(const float* a, const float* b, float* c, int
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=9, help="batches of 2000 calls a contestant")
+    parser.add_argument("--batches", type=int, default=25, help="batches of 500 calls a contestant")
     parser.add_argument("--out", type=Path, default=None, help="folder for the JSON file")
     given = parser.parse_args()
     import torch

@@ -1,27 +1,31 @@
 """How good is what `autotile.load` gives for a matmul that was not tuned? Each tuned problem is left out in turn.
 
     python benchmarks/matmul_nearness.py [--records tuned.json …] [--home DIR] [--output DIR] [--dry-run]
+    python benchmarks/matmul_nearness.py --again matmul_nearness.json --records tuned.json [--output DIR]
 
-For each problem that is tuned on this device its record is taken away, and the others are asked what would be loaded in
-its place; that configuration is timed for the problem in turns with the problem's own best. Writes matmul_nearness.json
-after every problem. Records are those under AUTOTILE_HOME and those that ship, or just those of exported files. A dry
-run needs files, and no GPU: it shows what would be timed. Exit code 1 where a problem fails or comes out wrong.
+Every configuration that is tuned for some problem on this device is timed on all of them, each problem's in turns. Then
+each problem's record is taken away, and the others are asked what would be loaded in its place: how much slower is that
+than the problem's own best? Writes matmul_nearness.json. With --again the times are those of a former run, and only the
+question is asked anew, of today's rule; no GPU is needed. Records are those under AUTOTILE_HOME and those that ship, or
+just those of exported files. Exit code 1 where what would be loaded is wrong or fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
+import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from common import heat_up, machine, save, summary
+from common import heat_up, machine, save
 from contest import PEER_FAULTS, TorchClock, build_all, in_turns
-from matmul_cases import Case, case_of, error_limit
+from matmul_cases import case_of, error_limit
 from matmul_contest import call_of, errors_of, make_operands
 from matmul_tables import matmul_nearness
 from ship import records_of
@@ -34,14 +38,23 @@ from autotile.devices.select import open_device
 from autotile.errors import AutotileError, UsageError
 from autotile.kernels import Kernel, load_kernel
 from autotile.runtime.choose import DEFAULT, Choice, choose
+from autotile.space import violations
 from autotile.store import MemoryStore, ShippedStore, Store, best_of
-from autotile.types import Problem, Record
+from autotile.types import Configuration, Problem, Record
 
 KERNEL = "matmul"
 MOST_SLOWER = 0.10
 """The most, in the mean over the problems, that what is served may be slower than the problem's own best."""
 
-WARM_S = 0.3
+WARM_S = 0.05
+ROUNDS, CLOSE = 5, 4.0
+"""Turns of what the first turn saw within CLOSE times the best; the others have that turn alone."""
+
+BY_DEFAULT = "default"
+"""The column of the kernel's default configuration in the table of times."""
+
+Times = dict[str, dict[str, float]]
+"""Median ms by the key of a problem, and of the problem that the configuration was tuned for."""
 
 
 def main() -> None:
@@ -58,22 +71,21 @@ def main() -> None:
     if given.dry_run:
         print("\n".join(planned(kernel, records)))
         return
-    device = open_device("cuda")
-    tuned = tuned_on(records, device.info.name)
-    choices = plain(left_out_each(kernel, tuned, device.info, template_digest(kernel)))
-    entries: list[dict[str, Any]] = []
-    with Builder(device.target) as builder:
-        document = machine(device.info, builder.compiler)
-        document |= {"passed_over": len(tuned) - len(choices), "cases": entries, **totals(entries)}
-        path = save("matmul_nearness", device.info, document, given.output)
-        pairs = [(record.problem, of.configuration) for record, choice in choices for of in (record, choice) if of]
-        build_all(builder, pairs)
-        bench = Bench(device, builder, TorchClock())
-        for record, choice in choices:
-            entries.append(about(record, choice) | guarded(bench, record, choice))
-            print(said(entries[-1]), flush=True)
-            document |= totals(entries)
-            path = save("matmul_nearness", device.info, document, given.output)
+    if given.again:
+        document = json.loads(given.again.read_text(encoding="utf-8"))
+        info = dataclasses.replace(find_gpu(document["device"]), name=document["device"], estimated=False)
+    else:
+        device = open_device("cuda")
+        info = device.info
+        with Builder(device.target) as builder:
+            document = machine(info, builder.compiler)
+            bench = Bench(device, builder, TorchClock())
+            document = timed(bench, kernel, tuned_on(records, info.name), document, given.output)
+    tuned = tuned_on(records, info.name)
+    choices = plain(left_out_each(kernel, tuned, info, template_digest(kernel)))
+    entries = [about(record, choice) | judged(document, record, choice) for record, choice in choices]
+    document |= {"passed_over": len(tuned) - len(choices), "cases": entries, **totals(entries)}
+    path = save("matmul_nearness", info, document, given.output)
     print("\n".join(matmul_nearness(document)))
     print("wrote", path)
     if not all(entry.get("right") for entry in entries):
@@ -83,6 +95,7 @@ def main() -> None:
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, nargs="+", default=[], help="exported results, and no others")
+    parser.add_argument("--again", type=Path, default=None, help="a former run's file, whose times are taken")
     parser.add_argument("--home", type=Path, default=None, help="AUTOTILE_HOME")
     parser.add_argument("--output", type=Path, default=None, help="folder for the JSON file")
     parser.add_argument("--dry-run", action="store_true", help="show what would be timed; no GPU needed")
@@ -169,45 +182,76 @@ class Bench:
     clock: TorchClock
 
 
-def guarded(bench: Bench, record: Record, choice: Choice | None) -> dict[str, Any]:
-    """The problem's figures, or its error."""
+def timed(
+    bench: Bench, kernel: Kernel, tuned: Sequence[Record], document: dict[str, Any], output: Path | None
+) -> dict[str, Any]:
+    """The document with the table of times, and what failed or came out wrong; saved after every problem."""
+    records = [record for record, _ in plain([(record, None) for record in tuned])]
+    records.sort(key=lambda record: kernel.flops_of(record.problem))
+    columns = {record.problem.key: record.configuration for record in records} | {BY_DEFAULT: kernel.configuration()}
+    pairs = [
+        (record.problem, configuration)
+        for record in records
+        for configuration in columns.values()
+        if not violations(kernel, record.problem, bench.device.info, configuration)
+    ]
+    build_all(bench.builder, pairs)
+    feasible = set(pairs)
+    times: Times = {}
+    faults: dict[str, str] = {}
+    for record in records:
+        fitting = {key: found for key, found in columns.items() if (record.problem, found) in feasible}
+        times[record.problem.key] = guarded(bench, record.problem, fitting, faults)
+        print(f"{record.problem.label}: {len(times[record.problem.key])} of {len(columns)}", flush=True)
+        save("matmul_nearness", bench.device.info, document | {"times_ms": times, "faults": faults}, output)
+    return document | {"times_ms": times, "faults": faults}
+
+
+def guarded(
+    bench: Bench, problem: Problem, columns: Mapping[str, Configuration], faults: dict[str, str]
+) -> dict[str, float]:
+    """One problem's times; none, and a fault, where it cannot be measured."""
     import torch
 
     try:
-        if choice is None:
-            raise UsageError(f"nothing serves {record.problem.label} once its record is taken away")
-        case = case_of(record.problem)
-        if choice.configuration == record.configuration:
-            return {"slower": 0.0, "right": True}
-        return measured(bench, case, record, choice)
+        return measured(bench, problem, columns, faults)
     except (AutotileError, *PEER_FAULTS) as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        faults[problem.key] = f"{type(error).__name__}: {error}"
+        return {}
     finally:
         with suppress(RuntimeError):  # a context that is lost is told by the problem that lost it
             torch.cuda.empty_cache()
 
 
-def measured(bench: Bench, case: Case, record: Record, choice: Choice) -> dict[str, Any]:
-    """Both configurations in turns, on the problem's own size. `right` is of what would be loaded."""
+def measured(
+    bench: Bench, problem: Problem, columns: Mapping[str, Configuration], faults: dict[str, str]
+) -> dict[str, float]:
+    """Each configuration in turns, on the problem's own size; those that may serve are compared with float64 too."""
+    case = case_of(problem)
     data = make_operands(case)
-    named = {"own": record.configuration, "left_out": choice.configuration}
-    calls = {
-        name: call_of(bench.device, bench.builder, record.problem, configuration, data)
-        for name, configuration in named.items()
-    }
+    calls = {key: call_of(bench.device, bench.builder, problem, found, data) for key, found in columns.items()}
     heat_up(calls, WARM_S)
-    figures = {name: summary(times) for name, times in in_turns(calls, case.rounds, bench.clock).items()}
-    times_ms = {name: figure["median_ms"] for name, figure in figures.items()}
-    errors, limit = errors_of(calls, data), error_limit(case)
-    off = errors["left_out"]
-    return {
-        "times_ms": times_ms,
-        "slower": times_ms["left_out"] / times_ms["own"] - 1,
-        "errors": errors,
-        "error_limit": limit,
-        "right": off is not None and off <= limit,
-        "figures": figures,
-    }
+    once = {key: spans[0] for key, spans in in_turns(calls, 1, bench.clock).items()}
+    close = {key: call for key, call in calls.items() if once[key] <= CLOSE * min(once.values())}
+    errors, limit = errors_of(close, data), error_limit(case)
+    for key, off in errors.items():
+        if off is None or off > limit:
+            faults[f"{problem.key} {key}"] = f"the error is {off}, at most {limit} is right"
+            del close[key], once[key]
+    again = in_turns(close, ROUNDS, bench.clock)
+    return {key: statistics.median(again[key]) if key in again else span for key, span in once.items()}
+
+
+def judged(document: Mapping[str, Any], record: Record, choice: Choice | None) -> dict[str, Any]:
+    """How much slower the choice is than the problem's own best, by the table of times; or why that is not known."""
+    times = document["times_ms"].get(record.problem.key, {})
+    column = None if choice is None else BY_DEFAULT if choice.record is None else choice.record.problem.key
+    if column is None:
+        return {"error": f"nothing serves {record.problem.label} once its record is taken away"}
+    if column not in times or record.problem.key not in times:
+        return {"error": document["faults"].get(f"{record.problem.key} {column}", "it was not timed")}
+    own, left_out = times[record.problem.key], times[column]
+    return {"times_ms": {"own": own, "left_out": left_out}, "slower": left_out / own - 1, "right": True}
 
 
 def totals(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -222,13 +266,6 @@ def totals(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "asked": MOST_SLOWER,
         "met": mean is not None and mean <= MOST_SLOWER,
     }
-
-
-def said(entry: dict[str, Any]) -> str:
-    if "error" in entry:
-        return f"{entry['problem']} failed: {entry['error']}"
-    how = "the same configuration" if entry["same"] else f"{entry['slower']:+.1%}"
-    return f"{entry['problem']}: served by {entry['served_by']}, {how}"
 
 
 if __name__ == "__main__":

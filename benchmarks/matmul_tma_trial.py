@@ -4,9 +4,9 @@
     python benchmarks/matmul_tma_trial.py --dry-run    compile all variants, list them; no GPU needed
 
 All multiply by plain multiply-adds; what differs is who brings the tiles to shared memory. Square matrices, A as it is
-multiplied and A stored turned. Each variant is checked first in a process of its own, on small problems: one that faults,
-hangs or is wrong there is reported, and costs the others nothing. Before it is timed it is compared with the product in
-float64 once more, at full size. Writes matmul_tma_trial.json.
+multiplied and A stored turned. Each variant is checked first in another process, on small problems: one that faults,
+hangs or is wrong there is reported, and costs the others nothing. Before it is timed it is compared with the product
+in float64 once more, at full size. Writes matmul_tma_trial.json.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from common import heat_up, machine, save, summary
 from contest import Call, TorchClock, build_all, in_turns
 from matmul_cases import Case, error_limit
-from matmul_contest import CUBLAS, Operands, call_of, cublas_calls, errors_of, make_operands, without_tf32
+from matmul_contest import Operands, call_of, cublas_calls, errors_of, make_operands, without_tf32
+from matmul_tma_variants import CHECKED, OURS, Map, Variant, maps, report, variants
 
 from autotile.build import Builder
 from autotile.build.nvcc import find_nvcc
@@ -45,9 +46,6 @@ CHECKERS, MOST_STARTS = 4, 4
 """Processes that check side by side, and how often one is started again without what it fell over."""
 
 PRESETS = ("large", "large_wide")
-CHECKED = ((512, 768, 416), (256, 256, 32))
-"""m, n, k of the first checks: the ring turns several times over, and never; all tiles divide them."""
-
 ROUNDS = {4096: 15, 8192: 7}
 LEAST_ROUNDS = 5
 HEAT_S = 0.4
@@ -57,9 +55,6 @@ MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 FLOAT32 = 7  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32
 NO_INTERLEAVE, PROMOTE_128B, ZEROS_OUTSIDE = 0, 2, 0
-NO_SWIZZLE = 0
-SWIZZLES = {8: 1, 16: 2, 32: 3}
-"""CU_TENSOR_MAP_SWIZZLE_32B, 64B, 128B by the elements of a row: each takes rows of just so many bytes."""
 
 
 class Poisoned(Exception):
@@ -68,104 +63,6 @@ class Poisoned(Exception):
     def __init__(self, variant: Variant, words: str) -> None:
         super().__init__(f"{variant.name}: {words}")
         self.variant = variant
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One compile of matmul_tma_trial.cu, in its words; lengths in elements."""
-
-    tile_m: int = 128
-    tile_n: int = 256
-    tile_k: int = 16
-    thread_m: int = 16
-    thread_n: int = 8
-    stages: int = 4
-    order: str = "ROWS"
-    lane_map: str = "ROW_BY_ROW"
-    group: int = 1
-    min_blocks: int = 1
-    producers: int = 0
-    turned: bool = False
-    lanes_m: int = 4
-
-    @property
-    def name(self) -> str:
-        issued = {0: "", 32: ", a warp asks", 128: ", four warps ask"}[self.producers]
-        return (
-            f"{'A turned' if self.turned else 'A by rows'} {self.tile_m}x{self.tile_n}x{self.tile_k}, "
-            f"{self.thread_m}x{self.thread_n} a thread, {self.stages} stages, {self.order.lower()}, "
-            f"{self.lane_map.lower()}, group {self.group}, {self.min_blocks} a multiprocessor{issued}"
-        )
-
-    @property
-    def threads(self) -> int:
-        return self.tile_m // self.thread_m * (self.tile_n // self.thread_n) + self.producers
-
-    @property
-    def shared_bytes(self) -> int:
-        """Slots of both tiles, then two barriers for each."""
-        return self.stages * ((self.tile_m + self.tile_n) * self.tile_k * 4 + 2 * 8)
-
-    @property
-    def defines(self) -> list[str]:
-        values = {name.upper(): int(value) if name == "turned" else value for name, value in asdict(self).items()}
-        return [f"-D{name}={value}" for name, value in values.items()]
-
-    def divides(self, m: int, n: int, k: int) -> bool:
-        return m % self.tile_m == 0 and n % self.tile_n == 0 and k % self.tile_k == 0
-
-
-def variants() -> list[Variant]:
-    """All, of both ways that A is stored."""
-    large = Variant()
-    wide = Variant(thread_m=8, thread_n=16, order="COLUMNS")
-    tall = Variant(tile_m=256, tile_n=128, group=8)
-    square = Variant(tile_n=128, thread_m=8, lane_map="SQUARES", group=8, min_blocks=2)
-    both = [
-        large,
-        replace(large, group=16),
-        replace(large, lane_map="SQUARES"),
-        replace(large, order="COLUMNS"),
-        replace(large, tile_k=8, stages=6),
-        replace(large, tile_k=32, stages=3),
-        replace(large, tile_k=32),
-        wide,
-        replace(wide, group=16),
-        replace(wide, group=16, stages=6),
-        replace(wide, tile_k=32, group=16),
-        replace(wide, tile_k=32, group=16, lane_map="SQUARES"),
-        tall,
-        replace(tall, lane_map="SQUARES"),
-        replace(tall, tile_k=32),
-        square,
-        replace(square, tile_k=32, stages=3),
-        replace(square, thread_m=16),
-        replace(square, min_blocks=1, producers=32),
-    ]
-    handed_over = [replace(large, producers=128), replace(wide, group=16, producers=128)]
-    return both + [replace(variant, turned=True) for variant in [*both, *handed_over]]
-
-
-@dataclass(frozen=True)
-class Map:
-    """What cuTensorMapEncodeTiled asks of a matrix, innermost first: sizes and box in elements, the stride in bytes."""
-
-    sizes: tuple[int, int]
-    box: tuple[int, int]
-    swizzle: int = NO_SWIZZLE
-
-    @property
-    def stride_bytes(self) -> int:
-        return self.sizes[0] * 4
-
-
-def maps(variant: Variant, m: int, n: int, k: int) -> tuple[Map, Map]:
-    """Of A and B. Rows along k are swizzled, or lanes that read rows below each other would meet in a bank."""
-    if variant.turned:
-        a = Map((m, k), (variant.tile_m, variant.tile_k))
-    else:
-        a = Map((k, m), (variant.tile_k, variant.tile_m), SWIZZLES[variant.tile_k])
-    return a, Map((n, k), (variant.tile_n, variant.tile_k))
 
 
 def main() -> None:
@@ -287,12 +184,14 @@ def check(numbers: Mapping[int, Variant], folder: Path) -> None:
     for number, variant in numbers.items():
         outcome = "right"
         for shape in CHECKED:
-            case = Case(shape, "float32", layout_of(variant))
+            case = Case(shape, "float32", variant.layout)
             if case not in data:
                 data[case] = make_operands(case)
             try:
                 call = cuda.call_of(variant, cubin_path(folder, number).read_bytes(), case, data[case])
                 error = errors_of({variant.name: call}, data[case])[variant.name]
+            except RuntimeError as fault:  # PyTorch's, of a context that is lost
+                raise SystemExit(str(fault).partition("\n")[0]) from fault
             except LaunchError as failure:
                 if words := cuda.fault():
                     raise SystemExit(words) from failure
@@ -302,10 +201,6 @@ def check(numbers: Mapping[int, Variant], folder: Path) -> None:
                 outcome = f"wrong at {case.label}: error {error}, limit {error_limit(case)}"
                 break
         outcome_path(folder, number).write_text(json.dumps(outcome), encoding="utf-8")
-
-
-def layout_of(variant: Variant) -> str:
-    return "tn" if variant.turned else "nn"
 
 
 def is_right(error: float | None, case: Case) -> bool:
@@ -365,7 +260,7 @@ def measured(bench: Bench, case: Case) -> dict[str, Any]:
     chosen = [
         (number, variant)
         for number, variant in bench.numbers.items()
-        if layout_of(variant) == case.layout and variant.divides(*case.mnk)
+        if variant.layout == case.layout and variant.divides(*case.mnk)
     ]
     outcomes = {}
     for number, variant in chosen:
@@ -409,7 +304,7 @@ def preset_calls(bench: Bench, case: Case, data: Operands, notes: list[str]) -> 
         try:
             call = call_of(bench.device, bench.builder, problem, kernel.configuration(dict(kernel.presets[name])), data)
             call(0)
-            found[f"autotile: {name}"] = call
+            found[f"{OURS}: {name}"] = call
         except AutotileError as error:
             notes.append(f"no {name} here: {type(error).__name__}: {error}")
     return found
@@ -427,23 +322,6 @@ def tried(bench: Bench, number: int, case: Case, data: Operands) -> tuple[str, C
     if words := bench.cuda.fault():
         raise Poisoned(variant, words)
     return outcome, call
-
-
-def report(entry: Mapping[str, Any]) -> list[str]:
-    """A line a contestant, the fastest first, beside cuBLAS and the faster of autotile's; then what is amiss."""
-    rates = entry["tflops"]
-    known = {"cuBLAS": [CUBLAS], "autotile": ["autotile"]}
-    beside = {}
-    for name, begins in known.items():
-        among = [rate for each, rate in rates.items() if each.startswith(begins[0])]
-        if among:
-            beside[name] = max(among)
-    lines = [f"{'x'.join(map(str, entry['shape']))}:{entry['layout']}"]
-    for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
-        shares = ", ".join(f"{rate / best:.3f} of {peer}" for peer, best in beside.items())
-        lines.append(f"  {rate:6.2f} TFLOP/s, {shares}: {name}")
-    lines += [f"  {each['name']}: {each['outcome']}" for each in entry["variants"] if each["outcome"] != "right"]
-    return lines + [f"  {note}" for note in entry["notes"]]
 
 
 class Functions:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from autotile.types import IN_PLACE, OFFSET
+from autotile.types import IN_PLACE, OFFSET, Value
 
 if TYPE_CHECKING:
-    from autotile.kernels import Kernel
+    from autotile.kernels import Kernel, Parameter
 
 
 def definition_lines(kernel: Kernel) -> Iterator[str]:
@@ -25,9 +25,9 @@ def definition_lines(kernel: Kernel) -> Iterator[str]:
         yield "  classes of problems (the first that holds), each wanting a kernel of its own"
     for c in kernel.classes:
         yield f"    {c.name:<16} {c.expression}"
-    yield "  parameters (* marks the default)"
+    yield "  parameters (* marks the default; what stands in brackets is searched only by a file that names it)"
     for p in kernel.parameters:
-        yield f"    {p.name:<16} {' '.join(_shown(value) + ('*' if value == p.default else '') for value in p.values)}"
+        yield f"    {p.name:<16} {' '.join(_value(p, value) for value in p.values)}"
         yield f"    {'':<16} {p.doc}"
     yield "  derived values"
     for d in kernel.derived:
@@ -69,7 +69,8 @@ def kernel_document(kernel: Kernel) -> dict[str, Any]:
         "opaque": kernel.opaque,
         "classes": [{"name": c.name, "expression": c.expression} for c in kernel.classes],
         "parameters": [
-            {"name": p.name, "values": list(p.values), "default": p.default, "doc": p.doc} for p in kernel.parameters
+            {"name": p.name, "values": list(p.values), "searched": list(p.domain), "default": p.default, "doc": p.doc}
+            for p in kernel.parameters
         ],
         "rules": [{"expression": rule.expression, "message": rule.message} for rule in kernel.rules],
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
@@ -86,6 +87,11 @@ def _options(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
         yield IN_PLACE, "false", f"whether `{target}` takes the place of `{source}`"
     for switch in kernel.switches:
         yield switch.name, "false", switch.doc
+
+
+def _value(parameter: Parameter, value: Value) -> str:
+    text = _shown(value) + ("*" if value == parameter.default else "")
+    return text if value in parameter.domain else f"[{text}]"
 
 
 def _shown(value: object) -> str:

@@ -40,12 +40,16 @@ MOST_VALUE = 2**31
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tuning parameter: its name, the values it can take, the default and a line that says what it does."""
+    """A tuning parameter: its name, the values it can take, the default and a line that says what it does.
+
+    `searched` are the values that a search takes whose file does not name the parameter, where they are not all.
+    """
 
     name: str
     values: tuple[Value, ...]
     default: Value
     doc: str
+    searched: tuple[Value, ...] = ()
 
     def __post_init__(self) -> None:
         if self.name in RESERVED:
@@ -64,9 +68,21 @@ class Parameter:
         if self.default not in self.values:
             raise KernelError(f"parameter {self.name!r}: the default {self.default!r} is not among {list(self.values)}")
 
+        strange = [value for value in self.searched if value not in self.values]
+        if strange or len(set(self.searched)) != len(self.searched):
+            raise KernelError(
+                f"parameter {self.name!r}: what is searched must be some of {list(self.values)}, each once, not "
+                f"{list(self.searched)}"
+            )
+
     @property
     def kind(self) -> type:
         return type(self.values[0])
+
+    @property
+    def domain(self) -> tuple[Value, ...]:
+        """What a search takes whose file does not name the parameter."""
+        return self.searched or self.values
 
 
 @dataclass(frozen=True)

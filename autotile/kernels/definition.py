@@ -79,6 +79,9 @@ class Kernel:
     `check_sizes` are odd, tiny, tall and deep problems on which a winner must prove itself, in the order of the
     dimensions or by name. `trace_sizes` are expressions over parameters: a problem of one block that does all a large
     one's interior block does, small enough for the emulator. Both have defaults that suit most kernels.
+    `effort` is how much the busiest multiprocessor has to do, in any unit, what is padded included: an expression over
+    all that a rule may name. With it, what was tuned for other problems serves by the time that it would take; without
+    it, by how near they are.
     `deterministic` is false for a kernel whose results may differ in the last bits from run to run, as sums through
     atomics do; of any other, a result that moves is a race.
     """
@@ -105,6 +108,7 @@ class Kernel:
     opaque: bool = False
     check_sizes: tuple[CheckSizes, ...] = ()
     trace_sizes: tuple[str, ...] = ()
+    effort: str = ""
     deterministic: bool = True
     entry: str = ""
     folder: Path = Path()
@@ -316,6 +320,11 @@ class Kernel:
         """Geometry, dynamic shared memory, scratch and steps. Raises ExpressionError where one is no whole number."""
         scope = self.scope(problem, configuration, alignment)
         return launch_under(self.launch, scope, f"kernel {self.name}, launch")
+
+    def effort_of(self, problem: Problem, configuration: Mapping[str, Value], device: Mapping[str, Any]) -> float:
+        """By `effort`, which must not be empty; `device` is the scope of a DeviceInfo."""
+        expression = Expression(self.effort, f"kernel {self.name}, effort")
+        return float(expression.amount(self.scope(problem, configuration) | dict(device)))
 
     def traits_of(
         self, problem: Problem, configuration: Mapping[str, Value], alignment: int | None = None

@@ -46,6 +46,8 @@ def validate(kernel: Kernel) -> None:
         for name in sorted(Expression(text, what).names - known):
             raise KernelError(f"{what}: unknown name {name!r}{did_you_mean(name, known)} in {text!r}")
     for named in kernel.proof_sizes:
+        if beside := set(named) & {switch.name for switch in kernel.switches}:
+            raise KernelError(f"check_sizes name the switch {min(beside)!r}: a winner proves itself with its own")
         kernel.problem(named)
     _check_defaults(kernel)
     for problem in _switched(kernel, dict.fromkeys(kernel.dimensions, 1)):
@@ -96,9 +98,6 @@ def _check_arguments(kernel: Kernel) -> None:
         if name in RESERVED or name in (OFFSET, IN_PLACE, "alignment", "dtype") or stated.count(name) > 1:
             what = "a size" if name in kernel.sizes else "a switch"
             raise KernelError(f"{name!r} cannot be the name of {what}: it is reserved, or declared twice")
-    for named in kernel.proof_sizes:
-        if beside := set(named) & {switch.name for switch in kernel.switches}:
-            raise KernelError(f"check_sizes name the switch {min(beside)!r}: a winner proves itself with its own")
     for array in kernel.arrays:
         _check_gaps(kernel, array)
     if kernel.in_place:
@@ -214,6 +213,8 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
             yield f"launch step {step.name}", text, known
     for side in kernel.trace_sizes:
         yield "trace_sizes", side, known
+    if kernel.effort:
+        yield "effort", kernel.effort, known | DEVICE_NAMES
     for trait in kernel.traits:
         yield f"trait {trait.name}", trait.expression, known
     for rule in kernel.rules:

@@ -9,6 +9,7 @@ from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import NotTuned, UsageError, WrongResult
 from autotile.kernels import Kernel
+from autotile.runtime.forecast import forecast_ms
 from autotile.space import violations
 from autotile.store import RecordStore, ShippedStore, distance
 from autotile.types import OFFSET, Configuration, Identity, Problem, Record
@@ -62,8 +63,8 @@ def choose(
     failed = _failed(_trials(kernel, twins, device, store), template)
     for match, candidates in (
         (EXACT, _exact(kernel, twins, device, template, store, shipped)),
-        (NEAR_PROBLEM, _nearest(kernel, problem, _saved(kernel, device.name, store, shipped))),
-        (SAME_ARCH, _nearest(kernel, problem, _of_arch(device.arch, _saved(kernel, None, store, shipped)))),
+        (NEAR_PROBLEM, _nearest(kernel, problem, device, _saved(kernel, device.name, store, shipped))),
+        (SAME_ARCH, _nearest(kernel, problem, device, _of_arch(device.arch, _saved(kernel, None, store, shipped)))),
     ):
         for candidate in candidates:
             record = candidate.record
@@ -128,9 +129,28 @@ def _of_arch(arch: str, candidates: Iterable[_Candidate]) -> Iterator[_Candidate
     return (candidate for candidate in candidates if candidate.record.identity.arch == arch)
 
 
-def _nearest(kernel: Kernel, problem: Problem, candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
-    """Those with the problem's own switches first, of these the ones of its class, then by sizes, alignment and time;
-    of equals the store's before shipped ones. Nothing is read before the first is asked for."""
+def _nearest(
+    kernel: Kernel, problem: Problem, device: DeviceInfo, candidates: Iterable[_Candidate]
+) -> Iterator[_Candidate]:
+    """Best first; of equals the store's before shipped ones. Nothing is read before the first is asked for."""
+    alike = (one for one in candidates if _alike(kernel, one.record.problem, problem))
+    return _by_forecast(kernel, problem, device, alike) if kernel.effort else _by_distance(kernel, problem, alike)
+
+
+def _by_forecast(
+    kernel: Kernel, problem: Problem, device: DeviceInfo, candidates: Iterable[_Candidate]
+) -> Iterator[_Candidate]:
+    """Those that may serve, by the time that they would take."""
+
+    def farness(candidate: _Candidate) -> tuple[bool, float, bool]:
+        record = candidate.record
+        return record.identity.estimated, forecast_ms(kernel, record, problem, device), candidate.shipped
+
+    yield from sorted((one for one in candidates if _serves(kernel, problem, device, one.record)), key=farness)
+
+
+def _by_distance(kernel: Kernel, problem: Problem, candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
+    """Those with the problem's own switches first, then those of its class, then by sizes, alignment and time."""
     own_class = kernel.class_of(problem)
 
     def farness(candidate: _Candidate) -> tuple[bool, bool, float, bool, bool, bool, bool, float]:
@@ -146,7 +166,7 @@ def _nearest(kernel: Kernel, problem: Problem, candidates: Iterable[_Candidate])
             record.time_ms,
         )
 
-    yield from sorted((one for one in candidates if _alike(kernel, one.record.problem, problem)), key=farness)
+    yield from sorted(candidates, key=farness)
 
 
 # ---- what may serve -------------------------------------------------------------------------------------------------

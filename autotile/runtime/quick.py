@@ -164,7 +164,7 @@ class QuickCalls:
             launch.scratch_bytes,
             bool(launch.scratch_bytes or launch.steps),
         )
-        key = (*facts, plan.alignment)
+        key = (reader, *facts, plan.alignment)
         self._plans[key] = plan
         self._remember(seen, plan)
 
@@ -175,7 +175,7 @@ class QuickCalls:
         read = None if reader is None or facts is None else reader.addresses(seen)
         if facts is None or read is None:
             return None
-        plan = self._plans.get((*facts, read[1] & -read[1] & _FRESH))
+        plan = self._plans.get((reader, *facts, read[1] & -read[1] & _FRESH))
         if plan is None:
             return None
         self._remember(seen, plan)

@@ -36,7 +36,7 @@ def build_space(
 
     Raises ExpressionError for a rule that cannot be worked out, ConfigurationError where a count would take too long.
     """
-    chosen = {p.name: (domains or {}).get(p.name, p.values) for p in kernel.parameters}
+    chosen = {p.name: (domains or {}).get(p.name, p.domain) for p in kernel.parameters}
     constants = kernel.problem_scope(problem) | device.scope()
     return enumerate_space(chosen, constants, kernel.steps, bind_rules(kernel, problem, device, rules))
 

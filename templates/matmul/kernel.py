@@ -51,7 +51,7 @@ KERNEL = Kernel(
         Switch("gelu", "x becomes x·Φ(x), Φ of the normal distribution, by erf"),
     ),
     optional=(
-        OptionalSize("batch", "1", "matrices, each multiplied by itself"),
+        OptionalSize("batch", "1", "products, each of an A and a B of its own"),
         OptionalSize(
             "a_pitch", "problem.m if problem.a_turned else problem.k", "elements from one stored row of A to the next"
         ),
@@ -93,41 +93,108 @@ KERNEL = Kernel(
             "static",
             "none: straight from global memory; static or dynamic: through tiles in that kind of shared memory; "
             "skinny: A in shared memory, B once through registers, for few rows",
+            searched=("static", "dynamic", "skinny"),
         ),
-        Parameter("block_m", (1, 2, 4, 8, 16, 32, 64, 128, 256), 64, "rows of C that a block computes"),
-        Parameter("block_n", (16, 32, 64, 128, 256, 512), 64, "columns of C that a block computes"),
-        Parameter("block_k", (8, 16, 32, 64, 128), 16, "how far along k a tile reaches"),
-        Parameter("thread_m", (1, 2, 4, 8, 16), 4, "rows of C that a thread computes"),
-        Parameter("thread_n", (1, 4, 8, 16), 4, "columns of C that a thread computes"),
+        Parameter(
+            "block_m",
+            (1, 2, 4, 8, 16, 32, 64, 128, 256),
+            64,
+            "rows of C that a block computes",
+            searched=(1, 4, 16, 32, 64, 128, 256),
+        ),
+        Parameter(
+            "block_n",
+            (16, 32, 64, 128, 256, 512),
+            64,
+            "columns of C that a block computes",
+            searched=(32, 64, 128, 256),
+        ),
+        Parameter("block_k", (8, 16, 32, 64, 128), 16, "how far along k a tile reaches", searched=(8, 16, 32, 64)),
+        Parameter("thread_m", (1, 2, 4, 8, 16), 4, "rows of C that a thread computes", searched=(1, 4, 8, 16)),
+        Parameter("thread_n", (1, 4, 8, 16), 4, "columns of C that a thread computes", searched=(4, 8, 16)),
         Parameter(
             "lanes_m",
             (1, 2, 4, 8),
             4,
             "lanes of a warp along m (along k in a skinny kernel), the other 32 / lanes_m lie along n",
         ),
-        Parameter("lane_map", ("rows", "columns", "squares"), "rows", "how neighbouring lanes lie in a warp's tile"),
-        Parameter("warp_order", ("rows", "columns"), "rows", "how neighbouring warps lie in a block's tile"),
+        Parameter(
+            "lane_map",
+            ("rows", "columns", "squares"),
+            "rows",
+            "how neighbouring lanes lie in a warp's tile",
+            searched=("rows", "squares"),
+        ),
+        Parameter(
+            "warp_order",
+            ("rows", "columns"),
+            "rows",
+            "how neighbouring warps lie in a block's tile",
+            searched=("rows",),
+        ),
         Parameter("a_layout", ("row", "k_major"), "k_major", "A's tile in shared memory: by rows, or along k"),
-        Parameter("pad_a", (0, 1, 4), 4, "elements after each row of A's tile, against bank conflicts"),
-        Parameter("pad_b", (0, 4), 0, "elements after each row of B's tile"),
+        Parameter(
+            "pad_a", (0, 1, 4), 4, "elements after each row of A's tile, against bank conflicts", searched=(0, 4)
+        ),
+        Parameter("pad_b", (0, 4), 0, "elements after each row of B's tile", searched=(0,)),
         Parameter("vector", (1, 2, 4), 2, "elements that one load or store of global memory moves"),
         Parameter(
-            "stages", (1, 2, 3, 4, 5, 6, 7), 1, "tiles in flight: 1 with two barriers a step, more in a ring with one"
+            "stages",
+            (1, 2, 3, 4, 5, 6, 7),
+            1,
+            "tiles in flight: 1 with two barriers a step, more in a ring with one",
+            searched=(1, 2, 3, 4),
         ),
         Parameter(
-            "unroll", (2, 4, 8, 16, 32), 8, "steps of the innermost loop along k that are unrolled, without a ring"
+            "unroll",
+            (2, 4, 8, 16, 32),
+            8,
+            "steps of the innermost loop along k that are unrolled, without a ring",
+            searched=(8,),
         ),
-        Parameter("order", ORDERS, "rows", "in which a ring's multiply-adds of one k come"),
+        Parameter(
+            "order",
+            ORDERS,
+            "rows",
+            "in which a ring's multiply-adds of one k come",
+            searched=("rows", "serpentine", "column_serpentine", "column_pairs"),
+        ),
         Parameter("spread", (False, True), False, "whether copies to the ring are spread over a step"),
         Parameter("early_barrier", (False, True), False, "whether the ring's barrier comes one k before it is needed"),
-        Parameter("slices", (1, 2, 4, 8, 16), 1, "teams of warps that share a step's k, and add up in the end"),
-        Parameter("cluster", (1, 2, 4, 8), 1, "blocks that share a tile's k, and add up in each other's shared memory"),
-        Parameter("parts", (1, 2, 4, 8, 16, 32, 64, 66), 1, "parts of each tile's k, added up by another kernel"),
         Parameter(
-            "wave", WAVES, 0, "units (blocks, or clusters) that share evenly what fills no whole wave; 0: none do"
+            "slices",
+            (1, 2, 4, 8, 16),
+            1,
+            "teams of warps that share a step's k, and add up in the end",
+            searched=(1, 2, 4),
         ),
         Parameter(
-            "pack_a", (False, True), False, "whether A is first copied to rows along m that begin on whole words"
+            "cluster",
+            (1, 2, 4, 8),
+            1,
+            "blocks that share a tile's k, and add up in each other's shared memory",
+            searched=(1, 2, 4),
+        ),
+        Parameter(
+            "parts",
+            (1, 2, 4, 8, 16, 32, 64, 66),
+            1,
+            "parts of each tile's k, added up by another kernel",
+            searched=(1, 8, 32),
+        ),
+        Parameter(
+            "wave",
+            WAVES,
+            0,
+            "units (blocks, or clusters) that share evenly what fills no whole wave; 0: none do",
+            searched=(0,),
+        ),
+        Parameter(
+            "pack_a",
+            (False, True),
+            False,
+            "whether A is first copied to rows along m that begin on whole words",
+            searched=(False,),
         ),
         Parameter(
             "pack_b", (False, True), False, "whether B is first copied to rows along n that begin on whole words"
@@ -137,9 +204,18 @@ KERNEL = Kernel(
             (False, True),
             False,
             "whether rows of C that begin anywhere are laid out in shared memory first",
+            searched=(False,),
         ),
-        Parameter("min_blocks", (1, 2, 3, 4), 1, "blocks that must fit a multiprocessor: bounds a thread's registers"),
-        Parameter("group", (1, 4, 8, 16), 1, "rows of tiles that are walked together, for the L2 cache"),
+        Parameter(
+            "min_blocks",
+            (1, 2, 3, 4),
+            1,
+            "blocks that must fit a multiprocessor: bounds a thread's registers",
+            searched=(1, 2),
+        ),
+        Parameter(
+            "group", (1, 4, 8, 16), 1, "rows of tiles that are walked together, for the L2 cache", searched=(1, 8)
+        ),
     ),
     derived=(
         Derived("textbook", "staging == 'static' and thread_m * thread_n == 1", "one element a thread, from tiles"),
@@ -184,7 +260,7 @@ KERNEL = Kernel(
         Derived("units", "tiles * parts if parts > 1 else wave", "parts that the other tiles are cut into"),
         Derived(
             "packed",
-            "problem.k * ((ceil_div(problem.m, 4) * 4 if pack_a else 0) + (ceil_div(problem.n, 4) * 4 if pack_b else 0))",
+            "problem.k * 4 * ((ceil_div(problem.m, 4) if pack_a else 0) + (ceil_div(problem.n, 4) if pack_b else 0))",
             "elements of the packed operands of one matrix",
         ),
         Derived("team", "block_m * block_n // max(1, thread_m * thread_n)", "threads that cover a block's tile"),
@@ -211,8 +287,11 @@ KERNEL = Kernel(
             "ceil_div(problem.batch, batch_y)",
         ),
         block=(
-            "block_n if staging == 'none' or textbook else slices * (block_n // max(1, 128 // lanes_m)) * 32 if staging == 'skinny' "
-            "else block_m * block_n // (thread_m * thread_n) * slices",
+            (
+                "block_n if staging == 'none' or textbook "
+                "else slices * (block_n // max(1, 128 // lanes_m)) * 32 if staging == 'skinny' "
+                "else block_m * block_n // (thread_m * thread_n) * slices"
+            ),
             "block_m if staging == 'none' or textbook else 1",
         ),
         shared_bytes="skinny_bytes if staging == 'skinny' else 0 if staging != 'dynamic' else ring_bytes if ring "
@@ -279,8 +358,14 @@ KERNEL = Kernel(
     reference=NUMERICS["reference"],
     error_bound=NUMERICS["error_bound"],
     flops="2 * problem.batch * problem.m * problem.n * problem.k",
-    bytes="problem.batch * (problem.m * problem.k + problem.k * problem.n + (1 + problem.addend) * problem.m * problem.n) "
-    "* problem.itemsize",
+    bytes="problem.batch * problem.itemsize "
+    "* (problem.m * problem.k + problem.k * problem.n + (1 + problem.addend) * problem.m * problem.n)",
+    effort=(
+        "block_m * block_n * ("
+        "ceil_div(problem.batch * whole * cluster, device.sm_count) * (problem.k / cluster + 32) + "
+        "ceil_div(problem.batch * units * cluster, device.sm_count) * "
+        "((tiles - whole) * problem.k / max(1, units) / cluster + 32))"
+    ),
     trace_sizes=("block_m", "block_n", "block_k * max(4, stages + 1) * cluster"),
     check_sizes=(
         (1, 1, 1),

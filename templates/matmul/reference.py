@@ -47,7 +47,7 @@ def error_bound(inputs: Arrays, problem: Problem) -> Arrays:
     if "gelu" in problem.switches:
         bound = 1.13 * bound + 8 * accumulator.unit_roundoff * size
     if element is not accumulator:
-        bound += element.unit_roundoff * (size + bound)
+        bound += element.unit_roundoff * (np.abs(reference(inputs, problem)["c"]) + bound)
     tiny = _smallest_subnormal(problem.dtype)
     return {"c": bound + tiny * (2 + (1 + alpha) * (1 + problem["k"] / 2))}
 

@@ -102,7 +102,8 @@ RULES = (
     ),
     # Words in shared memory must lie on their own size.
     Rule(
-        f"not {REGISTER_TILE} or pad_a % (chunk_m if a_layout == 'k_major' else max(vector, chunk_k if ring else 1)) == 0",
+        f"not {REGISTER_TILE} "
+        "or pad_a % (chunk_m if a_layout == 'k_major' else max(vector, chunk_k if ring else 1)) == 0",
         "a pad of {pad_a} elements would misalign A's tile, which is read in words of "
         "{chunk_m if a_layout == 'k_major' else max(vector, chunk_k if ring else 1)}: use a multiple",
     ),
@@ -156,13 +157,14 @@ RULES = (
         "staging != 'skinny' or (thread_m == block_m and block_m <= 16 and thread_n == 4 "
         "and block_n % (128 // max(1, lanes_m)) == 0 and 32 % max(1, lanes_m) == 0)",
         "a skinny kernel's threads compute all rows, 16 at most, of four columns: thread_m must be block_m "
-        "(are {thread_m} and {block_m}), thread_n 4 (is {thread_n}), block_n a multiple of {128 // max(1, lanes_m)} (is {block_n})",
+        "(are {thread_m} and {block_m}), thread_n 4 (is {thread_n}), block_n a multiple of "
+        "{128 // max(1, lanes_m)} (is {block_n})",
     ),
     Rule(
         "staging != 'skinny' or (block_k // (slices * lanes_m) in (4, 8, 16) and block_k % (slices * lanes_m) == 0 "
         "and stages * block_k // (slices * lanes_m) <= 16)",
-        "{slices} warps with {lanes_m} lanes above each other take {block_k} rows of B, {stages} times in advance: 4, 8 "
-        "or 16 a thread, and 16 at most on their way",
+        "{slices} warps with {lanes_m} lanes above each other take {block_k} rows of B, {stages} times in advance: "
+        "4, 8 or 16 a thread, and 16 at most on their way",
     ),
     Rule(
         "staging != 'skinny' or problem.b_turned == 0",

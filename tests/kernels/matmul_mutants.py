@@ -3,123 +3,221 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from mutants import BARRIER, RACE, UNWRITTEN, WRONG, Mutant
+from mutants import BARRIER, GLOBAL_RACE, LOAD, RACE, STORE, UNWRITTEN, WRONG, Mutant, Sizes, of
 
 from autotile.types import Value
 
-# ---- matmul, the textbook's tile ------------------------------------------------------------------------------------
-A_LOAD = "As[ty][tx] = "
-B_LOAD = "Bs[ty][tx] = "
-SUM = "sum += accumulator(As[ty][kk])"
-C_STORE = "c[size_t(row0 + ty) * n + col0 + tx] = "
-INSIDE = "if (ty < m_left && tx < n_left)"
-A_FROM = "a[size_t(ty) * k + tx]"
-B_INSIDE = "ty < k_left && tx < n_left ? b[size_t(ty) * n + tx]"
 
-TILE = Mutant("", "", "matmul", "", "", "", point="tile32", sizes=(40, 50, 70))
+def base(point: Mapping[str, Value] | str, sizes: Sizes, dtype: str = "float32") -> Mutant:
+    return Mutant("", "", "matmul", "", "", "", point=point, sizes=sizes, dtype=dtype)
+
+
+# ---- the textbook's tile --------------------------------------------------------------------------------------------
+A_LOAD, B_LOAD = "As[ty][tx] = ", "Bs[ty][tx] = "
+SUM = "sum += accumulator(As[ty][kk])"
+C_STORE = "c[at] = of(sum, at, col);"
+INSIDE = "if (row < m && col < n)"
+A_FROM = "a[offset(row, a_pitch) + k0 + tx]"
+A_INSIDE = "row < m && k0 + tx < k ?"
+
+TILE = base("tile32", (40, 50, 70))
 TEXTBOOK = [
-    replace(TILE, name="first barrier", kind="barriers", old=BARRIER, new="", says=RACE,
-            lines=((SUM,), (A_LOAD, B_LOAD))),
-    replace(TILE, name="second barrier", kind="barriers", old=BARRIER, new="", nth=1, says=RACE,
-            lines=((SUM,), (A_LOAD, B_LOAD))),
-    replace(
-        TILE, name="last column of A's tile", kind="tails", old=A_LOAD, new=f"if (tx < BLOCK_K - 1) {A_LOAD}",
-        says=UNWRITTEN, lines=((SUM,),),
+    *of(
+        TILE, "barriers",
+        ("first barrier", BARRIER, "", RACE, SUM, (A_LOAD, B_LOAD)),
+        ("second barrier", BARRIER, "", RACE, SUM, (A_LOAD, B_LOAD), {"nth": 1}),
+        ("a barrier in a branch", INSIDE, f"{INSIDE} {BARRIER}\n    {INSIDE}", "barrier divergence",
+         f"{INSIDE} {BARRIER}"),
     ),
-    replace(
-        TILE, name="last column of C's tile", kind="tails", old=C_STORE, new=f"if (tx < BLOCK_N - 1) {C_STORE}",
-        says="the first at [0, 31]: nan",
+    *of(
+        TILE, "tails",
+        ("last column of A's tile", A_LOAD, f"if (tx < BLOCK_K - 1) {A_LOAD}", UNWRITTEN, SUM),
+        ("last column of C's tile", INSIDE, INSIDE.replace("row", "tx < BLOCK_N - 1 && row"),
+         "the first at [0, 0, 31]: nan"),
+        ("no test of k's tail", A_INSIDE, "row < m ?", LOAD, A_LOAD),
+        ("B's tail is its last row again", "k0 + ty < k && col < n ? b[offset(k0 + ty, b_pitch)",
+         "col < n ? b[offset(min(k0 + ty, k - 1), b_pitch)", WRONG, {"inputs": "special"}),
+        ("A's tail is the next row", A_INSIDE, "row < m && (k0 + tx < k || row + 1 < m) ?", WRONG,
+         {"inputs": "special"}),
     ),
-    replace(
-        TILE, name="stores a row below", kind="indices", old=C_STORE, new=C_STORE.replace("ty)", "ty + 1)"),
-        says="out-of-bounds store", lines=(("c[size_t(row0 + ty + 1)",),),
+    *of(
+        TILE, "indices",
+        ("stores a row below", "put(sum, row, col)", "put(sum, row + 1, col)", STORE, C_STORE, {"nth": 0}),
+        ("loads a row below", A_FROM, A_FROM.replace("row", "row + 1"), LOAD, A_LOAD),
+        ("B's tile is read turned", "Bs[kk][tx]", "Bs[tx][kk]", WRONG),
     ),
-    replace(
-        TILE, name="loads a row below", kind="indices", old=A_FROM, new="a[size_t(ty + 1) * k + tx]",
-        says="out-of-bounds load", lines=((A_LOAD,),),
-    ),
-    replace(
-        TILE, name="no test of k's tail", kind="tails", old="ty < m_left && tx < k_left ?", new="ty < m_left ?",
-        says="out-of-bounds load", lines=((A_LOAD,),),
-    ),
-    replace(
-        TILE, name="a barrier in a branch", kind="barriers", old=f"{INSIDE} c[",
-        new=f"{INSIDE} {BARRIER}\n    {INSIDE} c[", says="barrier divergence", lines=((f"{INSIDE} {BARRIER}",),),
-    ),
-    replace(
-        TILE, name="no test of C's rows", kind="bounds", old=INSIDE, new="if (tx < n_left)", says="out-of-bounds store",
-        lines=((C_STORE,),),
-    ),
-    replace(TILE, name="B's tile is read turned", kind="indices", old="Bs[kk][tx]", new="Bs[tx][kk]", says=WRONG),
-    replace(TILE, name="the last product alone", kind="accumulators", old="sum += acc", new="sum = acc", says=WRONG),
-    replace(
-        TILE, name="sums in float32 for float64", kind="accumulators", old="accumulator = double",
-        new="accumulator = float", says=WRONG, dtype="float64",
-    ),
-    replace(
-        TILE, name="B's tail is its last row again", kind="tails", old=B_INSIDE,
-        new="tx < n_left ? b[size_t(min(ty, k_left - 1)) * n + tx]", says=WRONG, inputs="special",
-    ),
-    replace(
-        TILE, name="A's tail is the next row", kind="tails", old="ty < m_left && tx < k_left ?",
-        new="ty < m_left && (tx < k_left || row0 + ty + 1 < m) ?", says=WRONG, inputs="special",
-    ),
-    replace(
-        TILE, name="a sum of zero is not stored", kind="accumulators", old=INSIDE,
-        new="if (sum != 0 && ty < m_left && tx < n_left)", says=WRONG, inputs="cancelling",
-        sizes=(40, 50, 4), dtype="float16",
+    *of(TILE, "bounds", ("no test of C's rows", INSIDE, "if (col < n)", STORE, C_STORE)),
+    *of(
+        TILE, "accumulators",
+        ("the last product alone", "sum += acc", "sum = acc", WRONG),
+        ("sums in float32 for float64", "accumulator sum = 0;", "float sum = 0;", WRONG, {"dtype": "float64"}),
+        ("a sum of zero is not stored", INSIDE, INSIDE.replace("row", "sum != 0 && row"), WRONG,
+         {"inputs": "cancelling", "sizes": (40, 50, 4), "dtype": "float16"}),
     ),
 ]  # fmt: skip
 
-# ---- matmul, many elements a thread ---------------------------------------------------------------------------------
+# ---- what becomes of a sum ------------------------------------------------------------------------------------------
+ALL: Sizes = {"m": 40, "n": 50, "k": 33, "batch": 2, "addend": 1, "bias": 1, "relu": 1}
+RESULT = base("tile32", ALL)
+RESULTS = [
+    *of(
+        RESULT, "accumulators",
+        ("alpha left out", "sum *= alpha;", "", WRONG),
+        ("beta left out", "beta * accumulator(addend[at])", "accumulator(addend[at])", WRONG),
+        ("a NaN becomes 0", "sum < accumulator(0) ? accumulator(0) : sum",
+         "sum > accumulator(0) ? sum : accumulator(0)", WRONG, {"inputs": "special"}),
+        ("half of gelu", "accumulator(0.5) * sum", "sum", WRONG, {"sizes": {"m": 40, "n": 50, "k": 33, "gelu": 1}}),
+    ),
+    *of(
+        RESULT, "indices",
+        ("the bias of a row", "accumulator(bias[col])", "accumulator(bias[col - col % 32])", WRONG),
+        ("all matrices at the place of the first", "size_t(matrix) * step * pitch", "0 * step * pitch", GLOBAL_RACE,
+         (C_STORE, "addend[at]")),
+    ),
+]  # fmt: skip
+
+# ---- many elements a thread -----------------------------------------------------------------------------------------
 COPY = "*reinterpret_cast<word<COUNT>*>(to) = *reinterpret_cast<const word<COUNT>*>(from);"
 ASYNC = "__pipeline_memcpy_async(to, from"
-TURNED = "As[(kk + e) * A_PITCH + row] = turned[e];"
-RING_POINT: Mapping[str, Value] = {"staging": "dynamic", "stages": 3, "vector": 4}
+TURNED = "to[e * A_PITCH] = word[e];"
+AT = "const size_t at = offset(row, result.pitch) + col + e;"
 
-MANY = Mutant("", "", "matmul", "", "", "", sizes=(70, 66, 50))
-RING = replace(MANY, point=RING_POINT, sizes=(64, 64, 96))
+MANY = base("default", (70, 66, 50))
 REGISTERS = [
-    replace(MANY, name="first barrier", kind="barriers", old=BARRIER, new="", says=RACE,
-            lines=((COPY,), (TURNED, COPY))),
-    replace(MANY, name="second barrier", kind="barriers", old=BARRIER, new="", nth=1, says=RACE,
-            lines=((COPY,), (TURNED, COPY))),
-    replace(
-        MANY, name="the pad left out of A's writes", kind="padding", old=TURNED,
-        new=TURNED.replace("A_PITCH", "BLOCK_M"), says=UNWRITTEN, lines=((COPY,),),
+    *of(
+        MANY, "barriers",
+        ("first barrier of two", BARRIER, "", RACE, COPY, (TURNED, COPY)),
+        ("second barrier of two", BARRIER, "", RACE, COPY, (TURNED, COPY), {"nth": 1}),
     ),
-    replace(MANY, name="a product left out", kind="accumulators", old="for (int kk = 0;", new="for (int kk = 1;",
-            says=WRONG),
-    replace(
-        MANY, name="a product left out", kind="accumulators", old="for (int kk = 0;", new="for (int kk = 1;",
-        says=WRONG,
-        dtype="float16",
+    *of(
+        MANY, "padding",
+        ("the pad left out of A's writes", TURNED, TURNED.replace("A_PITCH", "BLOCK_M"), UNWRITTEN, COPY),
+        ("the pad left out of B's reads", "Bs[kk * B_PITCH + col_of(j)]", "Bs[kk * BLOCK_N + col_of(j)]", UNWRITTEN,
+         COPY, {"point": {"pad_b": 4, "vector": 4}, "sizes": (64, 64, 64)}),
     ),
-    replace(
-        MANY, name="stores a row below", kind="indices", old="c += offset(row0 + row, n)",
-        new="c += offset(row0 + row + 1, n)", says="out-of-bounds store", lines=((COPY,),),
+    *of(
+        MANY, "accumulators",
+        ("a product left out", "for (int kk = 0;", "for (int kk = 1;", WRONG),
+        ("a product of halves left out", "for (int kk = 0;", "for (int kk = 1;", WRONG, {"dtype": "float16"}),
     ),
-    replace(
-        MANY, name="words where rows are odd", kind="bounds", says="misaligned",
-        lines=((COPY,),), rendered_for=(128, 128, 128), sizes=(33, 65, 17),
+    *of(
+        MANY, "indices",
+        ("stores a row below", AT, AT.replace("row,", "row + 1,"), STORE, COPY),
+        ("two lanes at one place", "lane_n = lane % LANES_N", "lane_n = lane % LANES_N / 2 * 2", GLOBAL_RACE, COPY),
     ),
-    replace(
-        MANY, name="the pad left out of B's reads", kind="padding", old="Bs[kk * B_PITCH + col_of(j)]",
-        new="Bs[kk * BLOCK_N + col_of(j)]", says=UNWRITTEN, lines=((COPY,),), point={"pad_b": 4, "vector": 4},
-        sizes=(64, 64, 64),
-    ),
-    replace(RING, name="the wait is one too weak", kind="barriers", old="wait_prior(STAGES - 2)",
-            new="wait_prior(STAGES - 1)",
-            says=RACE, lines=((COPY,), (ASYNC,))),
-    replace(RING, name="the ring's barrier", kind="barriers", old=BARRIER, new="", says=RACE,
-            lines=((COPY,), (ASYNC,))),
-    replace(
-        RING, name="k's tail is not zeroed", kind="tails",
-        old="else *reinterpret_cast<word<WIDTH>*>(to) = word<WIDTH>{};", new="",
-        says=UNWRITTEN, lines=((COPY,),), sizes=(64, 64, 5),
+    *of(
+        MANY, "bounds",
+        ("words where rows are odd", "", "", "misaligned", COPY,
+         {"rendered_for": (128, 128, 128), "sizes": (133, 129, 127)}),
     ),
 ]  # fmt: skip
 
-MUTANTS = [*TEXTBOOK, *REGISTERS]
+# ---- the ring -------------------------------------------------------------------------------------------------------
+RING: Mapping[str, Value] = {"staging": "dynamic", "stages": 3, "vector": 4}
+WAIT = "__pipeline_wait_prior(AHEAD - 1);"
+OWN_ROW = "if (row < tile.own_row || row >= m) return;"
+OVER: Sizes = {"m": 70, "n": 64, "k": 32, "addend": 1}
+B_ZERO = "if (FIRST && outside) __pipeline_memcpy_async(to, from, 16, 16);"
+WHOLE = base(RING, (64, 64, 96))
+HIDDEN = base(RING, (64, 64, 44))
+EARLY = base({**RING, "stages": 4, "early_barrier": True}, (64, 64, 160))
+NARROW = base({**RING, "vector": 1}, (64, 50, 32))
+RINGS = [
+    *of(
+        WHOLE, "barriers",
+        ("the first wait one too lax", WAIT, WAIT.replace(" - 1", ""), RACE, COPY, ASYNC),
+        ("the ring's wait one too lax", WAIT, WAIT.replace(" - 1", ""), RACE, COPY, ASYNC, {"nth": 1}),
+        ("the barrier before the ring", BARRIER, "", RACE, COPY, ASYNC),
+        ("the ring's barrier", BARRIER, "", RACE, COPY, ASYNC, {"nth": 1}),
+    ),
+    *of(
+        EARLY, "barriers",
+        ("a slot refilled that is still read", "AHEAD = STAGES - 2", "AHEAD = STAGES - 1", RACE, COPY, ASYNC),
+    ),
+    *of(
+        HIDDEN, "tails",
+        ("one k too many is hidden", "steps * BLOCK_K - k;", "steps * BLOCK_K - k + 1;", WRONG,
+         {"point": {**RING, "vector": 1}}),
+        ("what hangs out is read", B_ZERO, "if (false) ;", LOAD, ASYNC),
+        ("what hangs out is B's first row", B_ZERO,
+         "if (FIRST && outside) __pipeline_memcpy_async(to, from + (hidden - b_line() - b_line_on(j)) * pitch, 16);",
+         WRONG, {"inputs": "special"}),
+    ),
+    *of(
+        NARROW, "bounds",
+        ("columns beyond B", "min(b_at() + b_at_on(j), left - B_WIDTH)", "b_at() + b_at_on(j)", LOAD, ASYNC),
+    ),
+    *of(
+        base(RING, OVER), "bounds",
+        ("rows of two tiles", OWN_ROW, "if (row >= m) return;", GLOBAL_RACE, (COPY, "addend[at]"), {"over": True}),
+    ),
+]  # fmt: skip
+
+# ---- k shared by teams, blocks, parts; packed operands; rows of C ---------------------------------------------------
+SMALL: Mapping[str, Value] = {**RING, "block_m": 32, "block_n": 32, "block_k": 16}
+PUT = "*reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(word);"
+TAKE = "*reinterpret_cast<uint4*>(word) = *reinterpret_cast<const uint4*>(from);"
+SYNC, SYNCWARP = "cluster.sync();", "__syncwarp();"
+NOT_STARTED, EXITED = "may not have started: a sync() of the cluster is missing", "exited"
+ROOM = "*reinterpret_cast<uint4*>(room + lane_row"
+PUT_ROW = "result.put(room[at + lane], row, col);"
+TEAMS = base({**SMALL, "slices": 4}, (32, 32, 48))
+BLOCKS = base({**SMALL, "cluster": 2}, (32, 32, 64))
+PARTS = base({**SMALL, "parts": 4}, (40, 32, 64))
+PACKED = base({**SMALL, "pack_a": True, "pack_b": True}, (33, 35, 20))
+ROWS = base({**SMALL, "store_rows": True}, (32, 33, 16))
+SHARED = [
+    *of(
+        TEAMS, "barriers",
+        ("teams: taken before they are given", BARRIER, "", RACE, TAKE, PUT, {"nth": 3}),
+        ("teams: given before others are taken", BARRIER, "", RACE, TAKE, PUT, {"nth": 4}),
+    ),
+    *of(
+        BLOCKS, "barriers",
+        ("cluster: read before it is there", SYNC, "", NOT_STARTED, TAKE),
+        ("cluster: left before it is read", SYNC, "", EXITED, TAKE, {"nth": 1}),
+    ),
+    *of(BLOCKS, "indices", ("cluster: a word that none finishes", "return q / (SUM", "return (q + 1) / (SUM", "nan")),
+    *of(
+        PARTS, "accumulators",
+        ("gather: the last part left out", "unit <= last_unit", "unit < last_unit", WRONG),
+    ),
+    *of(
+        PARTS, "barriers",
+        ("gather: summed before all have added up", BARRIER, "", RACE, "word[e] += room", "room[mine]", {"nth": 3}),
+    ),
+    *of(
+        PACKED, "tails",
+        ("pack: the last column left out", "col + e < n)", "col + e < n - 1)", WRONG),
+        ("pack: the last word not stored", "first + x < pitch)", "first + x < pitch - 4)", WRONG),
+    ),
+    *of(PACKED, "barriers", ("pack: turned before it is there", BARRIER, "", RACE, "tile[x][i]", "tile[i][x] =",
+                             {"nth": 2})),
+    *of(
+        ROWS, "barriers",
+        ("rows: laid out over those before", SYNCWARP, "", RACE, ROOM, PUT_ROW),
+        ("rows: stored before they are whole", SYNCWARP, "", RACE, ROOM, PUT_ROW, {"nth": 1}),
+    ),
+]  # fmt: skip
+
+# ---- few rows -------------------------------------------------------------------------------------------------------
+FOUR = "reinterpret_cast<uint4*>(to)[i]"
+FEW = base("one_row", (2, 128, 200))
+SKINNY = [
+    *of(
+        FEW, "tails",
+        ("skinny: no zero before the beginning of k", "b_rows[r][e] = 0;", "b_rows[r][e] += 0;", WRONG,
+         {"inputs": "special"}),
+    ),
+    *of(
+        FEW, "barriers",
+        ("skinny: A is read before it is there", BARRIER, "", RACE, FOUR,
+         "__pipeline_memcpy_async(to, inside"),
+        ("skinny: sums in A's place while it is read", BARRIER, "", RACE, FOUR, {"nth": 1}),
+        ("skinny: the cluster reads before sums are there", SYNC, "", NOT_STARTED, FOUR),
+        ("skinny: left before it is read", SYNC, "", EXITED, FOUR, {"nth": 1}),
+    ),
+]  # fmt: skip
+
+MUTANTS = [*TEXTBOOK, *RESULTS, *REGISTERS, *RINGS, *SHARED, *SKINNY]

@@ -35,6 +35,7 @@ class Mutant:
 
     `says` must be in the check's detail; each of `lines` is a choice of texts of the mutated source, of which one must
     stand in a line that the detail names. `inputs` other than random are those that alone reveal it.
+    With `over`, the output lies over the input that it may lie over.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Mutant:
     nth: int = 0
     rendered_for: Sizes = ()
     inputs: Kind = "random"
+    over: bool = False
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.name}"

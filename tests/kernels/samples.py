@@ -7,19 +7,33 @@ from collections.abc import Mapping
 import numpy as np
 
 from autotile.devices.info import DeviceInfo
-from autotile.kernels import Kernel
+from autotile.kernels import Kernel, Parameter
 from autotile.space import build_space, violations
 from autotile.types import Configuration, Problem, Value
 
-TOO_LARGE = ("matmul",)
-"""Kernels whose space is too large to be enumerated as it is declared: a search narrows it."""
+SKINNY: dict[str, Value] = {
+    "staging": "skinny", "thread_n": 4, "block_n": 128, "block_k": 32, "a_layout": "row", "pad_a": 0, "vector": 4,
+    "lanes_m": 1, "slices": 4, "cluster": 2,
+}  # fmt: skip
+STARTS: dict[str, tuple[Mapping[str, Value], ...]] = {
+    "matmul": (
+        *({**SKINNY, "block_m": rows, "thread_m": rows} for rows in (2, 4, 8, 16)),
+        {**SKINNY, "block_m": 4, "thread_m": 4, "lanes_m": 8, "block_n": 16, "slices": 1, "cluster": 1},
+        {"staging": "dynamic", "stages": 3, "vector": 4, "wave": 132},
+        {"staging": "dynamic", "stages": 3, "vector": 4, "wave": 264, "min_blocks": 2, "slices": 2},
+        {"staging": "dynamic", "stages": 3, "vector": 4, "parts": 2, "a_layout": "row", "block_m": 32, "block_n": 32},
+    )
+}  # fmt: skip
+"""Kernels whose space is too large to be enumerated as it is declared (a search narrows it), and what walks over it
+begin from, beside the named points."""
 
 SHAPES: dict[str, tuple[Mapping[str, int], ...]] = {
     "matmul": (
         {"m": 33, "n": 65, "k": 17},
         {"m": 64, "n": 64, "k": 64},
         {"m": 64, "n": 128, "k": 40, "b_turned": 1, "bias": 1, "offset": 1},
-        {"m": 70, "n": 36, "k": 52, "batch": 3, "a_pitch": 80, "b_pitch": 84, "c_pitch": 40, "a_step": 90, "c_step": 71},
+        {"m": 70, "n": 36, "k": 52, "batch": 3, "a_pitch": 80, "b_pitch": 84, "c_pitch": 40, "a_step": 90,
+         "c_step": 71},
         {"m": 1, "n": 1, "k": 1, "addend": 1},
         {"m": 132, "n": 260, "k": 36, "addend": 1, "relu": 1},
         {"m": 45, "n": 51, "k": 37, "batch": 2, "a_turned": 1, "bias": 1, "gelu": 1},
@@ -52,8 +66,8 @@ SHAPES: dict[str, tuple[Mapping[str, int], ...]] = {
 }  # fmt: skip
 
 
-CHANGES, WIDE = 20, 400
-"""Steps of a walk from a named point, and tries until a value counts as one that no configuration may have."""
+CHANGES = 20
+"""Steps of a walk."""
 
 
 def problems_of(kernel: Kernel, dtype: str) -> list[Problem]:
@@ -75,39 +89,63 @@ def feasible(
 def drawn(kernel: Kernel, problem: Problem, device: DeviceInfo, count: int, seed: int) -> list[Configuration]:
     """So many that are feasible, none twice: equally likely, or, of a space too large, walked to from named points."""
     random = np.random.default_rng(seed)
-    if kernel.name not in TOO_LARGE:
+    if kernel.name not in STARTS:
         space = build_space(kernel, problem, device)
         rows = random.choice(len(space), min(count, len(space)), replace=False)
         return [space.configuration(int(row)) for row in rows]
+    points = [point for point in starts(kernel) if feasible(kernel, [problem], device, point)]
     found: dict[Configuration, None] = {}
     while len(found) < count:
-        at = named_points(kernel)[int(random.integers(1 + len(kernel.presets)))]
+        at = points[int(random.integers(len(points)))]
         for _ in range(CHANGES):
             nearby = changed(kernel, at, int(random.integers(1, 4)), random)
             if not violations(kernel, problem, device, nearby):
                 at = nearby
-        if feasible(kernel, [problem], device, at):
-            found[at] = None
+        found[at] = None
     return list(found)
 
 
-def having(
-    kernel: Kernel, problem: Problem, device: DeviceInfo, name: str, value: Value, seed: int
-) -> Configuration | None:
-    """A feasible configuration with that value, found near a named point; None where a wide search finds none."""
+def covering(kernel: Kernel, problem: Problem, device: DeviceInfo, seed: int) -> list[Configuration]:
+    """Feasible ones that between them have every value of every parameter that one can have on this device."""
     random = np.random.default_rng(seed)
-    for turn in range(WIDE):
-        points = named_points(kernel)
-        near = changed(kernel, points[turn % len(points)], turn // len(points) % 4, random)
-        asked = kernel.configuration({**near, name: value})
-        if not violations(kernel, problem, device, asked):
-            return asked
-    return None
+    space = None if kernel.name in STARTS else build_space(kernel, problem, device)
+    found: list[Configuration] = []
+    for p, parameter in enumerate(kernel.parameters):
+        for code, value in enumerate(parameter.values):
+            if any(one[parameter.name] == value for one in found) or value in elsewhere(kernel, parameter, device):
+                continue
+            if space is None:
+                found += _near(kernel, problem, device, {parameter.name: value}, random)
+            elif (rows := np.flatnonzero(space.codes[:, p] == code)).size:
+                found.append(space.configuration(int(random.choice(rows))))
+    return found
 
 
-def named_points(kernel: Kernel) -> list[Configuration]:
-    """The default and the presets."""
-    return [kernel.configuration(values) for values in ({}, *kernel.presets.values())]
+def elsewhere(kernel: Kernel, parameter: Parameter, device: DeviceInfo) -> set[Value]:
+    """Values that no configuration for this device in float32 has. Matmul's waves are one or two blocks for each of a
+    GPU's multiprocessors."""
+    if (kernel.name, parameter.name) == ("matmul", "wave"):
+        return set(parameter.values) - {0, device.sm_count, 2 * device.sm_count}
+    if kernel.name == "transpose" and parameter.name in ("load_vector", "turn_rows"):
+        return {value for value in parameter.values if int(value) > 4}  # more than 16 bytes
+    return set()
+
+
+def _near(
+    kernel: Kernel, problem: Problem, device: DeviceInfo, values: dict[str, Value], random: np.random.Generator
+) -> list[Configuration]:
+    """One near a start that has these values, or none."""
+    for count in range(3):
+        for point in starts(kernel):
+            one = kernel.configuration({**changed(kernel, point, count, random), **values})
+            if not violations(kernel, problem, device, one):
+                return [one]
+    return []
+
+
+def starts(kernel: Kernel) -> list[Configuration]:
+    """The default, the presets, and where else walks begin."""
+    return [kernel.configuration(values) for values in ({}, *kernel.presets.values(), *STARTS.get(kernel.name, ()))]
 
 
 def changed(kernel: Kernel, at: Configuration, count: int, random: np.random.Generator) -> Configuration:

@@ -42,10 +42,11 @@ class Point:
         return GOLDEN / f"{self.kernel}-{self.name}.cu"
 
 
-RING: Mapping[str, Value] = {
-    "staging": "dynamic", "stages": 4, "vector": 4, "block_m": 128, "block_n": 128, "thread_m": 8, "thread_n": 8,
-    "pad_a": 0,
-}  # fmt: skip
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "matmul": ("one_element", "tile32", "large", "large_packed", "few_rows", "one_row"),
+}
+"""Presets whose text is unlike the others', of kernels that have many; of any other, all."""
+
 TURNED: Mapping[str, Value] = {
     "staging": "turned", "tile_rows": 64, "tile_cols": 64, "load_vector": 4, "turn_rows": 4,
 }  # fmt: skip
@@ -59,14 +60,18 @@ FLAT_OUT: Mapping[str, Value] = {**FLAT, "staging": "flat_out"}
 
 
 def points() -> list[Point]:
-    """The default and every preset of every kernel, and points whose text is unlike any of these."""
+    """The default and presets of every kernel, and points whose text is unlike any of these."""
     found = []
     for name in kernel_folders():
-        found += [Point(name, point, values) for point, values in {"default": {}, **load_kernel(name).presets}.items()]
+        presets = load_kernel(name).presets
+        found.append(Point(name, "default", {}))
+        found += [Point(name, point, presets[point]) for point in PRESETS.get(name, presets)]
     return [
         *found,
-        Point("matmul", "ring", RING),
-        Point("matmul", "ring-unaligned", RING, sizes={"m": ODD, "n": ODD, "k": ODD}),
+        Point(
+            "matmul", "large-unaligned", load_kernel("matmul").presets["large"], sizes={"m": ODD, "n": ODD, "k": ODD}
+        ),
+        Point("matmul", "deep", load_kernel("matmul").presets["deep"], sizes={"m": 256, "n": 256, "k": 65536}),
         Point("matmul", "float16", {"vector": 4}, "float16"),
         Point("transpose", "swizzled", {**TURNED, "layout": "swizzled"}),
         Point("transpose", "dynamic", {"tile_rows": 128, "tile_cols": 128}),
@@ -100,7 +105,7 @@ def test_no_golden_file_is_left_over() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == {point.path.name for point in points()}
 
 
-@pytest.mark.parametrize(("kernel", "name"), [("matmul", "ring"), ("transpose", "dynamic")])
+@pytest.mark.parametrize(("kernel", "name"), [("matmul", "large"), ("transpose", "dynamic")])
 def test_it_is_above_48_kib(kernel: str, name: str) -> None:
     (point,) = (point for point in points() if (point.kernel, point.name) == (kernel, name))
     loaded = load_kernel(kernel)

@@ -17,13 +17,13 @@ from autotile.build import Builder
 from autotile.codegen import render
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.dtypes import element_type
-from autotile.kernels import Kernel, Size, load_kernel
+from autotile.kernels import Kernel, Scalar, Size, load_kernel
 from autotile.space import violations
 from autotile.types import Problem, Source
 
 Array = np.ndarray[Any, Any]
 TILES: dict[str, dict[str, Any]] = {
-    "textbook": {},
+    "two barriers": {},
     "ring": {
         "staging": "dynamic",
         "stages": 3,
@@ -34,7 +34,11 @@ TILES: dict[str, dict[str, Any]] = {
         "vector": 4,
     },
     "groups": {"group": 8},
-}
+    "skinny": {
+        "staging": "skinny", "block_m": 1, "block_n": 128, "block_k": 32, "thread_m": 1, "thread_n": 4, "lanes_m": 1,
+        "a_layout": "row", "pad_a": 0, "vector": 4, "stages": 2, "slices": 4,
+    },
+}  # fmt: skip
 TURNED: dict[str, Any] = {
     "staging": "turned", "tile_rows": 64, "tile_cols": 64, "block_threads": 32, "load_vector": 16, "turn_rows": 4,
 }  # fmt: skip
@@ -80,12 +84,17 @@ def faults(
     assert change[0] in source.text
     source = Source(source.kernel, source.entry, source.text.replace(*change), source.traits)
     dtype = element_type(problem.dtype).numpy
-    arrays = {a.name: np.zeros(kernel.layout_of(a, problem).extent, dtype) for a in kernel.arrays}
+    arrays = {a.name: np.zeros(kernel.layout_of(a, problem).extent, dtype) for a in kernel.arrays_of(problem)}
     if problem.in_place:
         arrays[kernel.in_place[1]] = arrays[kernel.in_place[0]]
     sizes = kernel.sizes_of(problem)
-    arguments = [np.int32(sizes[a.name]) if isinstance(a, Size) else arrays[a.name] for a in kernel.arguments]
     launch = kernel.launch_of(problem, configuration)
+    arguments = [arrays.get(a.name) for a in kernel.arguments]
+    for at, argument in enumerate(kernel.arguments):
+        if isinstance(argument, Size):
+            arguments[at] = np.int32(sizes[argument.name])
+        elif isinstance(argument, Scalar):
+            arguments[at] = np.float32(argument.default)
     blocks = [0, launch.blocks // 2, launch.blocks - 1]
     marked = mark(kernel, problem, arrays)
     if problem.in_place:

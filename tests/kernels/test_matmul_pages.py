@@ -58,4 +58,4 @@ def test_names_in_the_story_are_those_of_the_kernel() -> None:
     known = {*(each.name for each in declared), *KERNEL.presets, *values, "winner"}
     quoted = set(re.findall(r"`(\w*[a-z]\w*)`", STORY))
     assert quoted - known == set()
-    assert {"early_barrier", "one_element", "fits_m", "addend", "k_major"} <= quoted
+    assert {"early_barrier", "large", "fits_m", "addend", "k_major"} <= quoted

@@ -44,7 +44,7 @@ def check(builder: Builder, mutant: Mutant, text: str | None = None, inputs: Kin
     """One check of the mutant's problem, with its own text or another, on inputs of its own kind or another."""
     variant = variant_of(mutant, mutant.sizes)
     source = variant.source if text is None else replace(variant.source, text=text)
-    with DEVICE.stage(make_workload(variant.kernel, variant.problem, 3, inputs or mutant.inputs)) as stage:
+    with DEVICE.stage(make_workload(variant.kernel, variant.problem, 3, inputs or mutant.inputs, mutant.over)) as stage:
         return stage.check(DEVICE.load(builder.build(source)), variant.launch)
 
 
@@ -76,7 +76,7 @@ def test_random_data_would_not_have_shown_it(builder: Builder, mutant: Mutant) -
 
 @pytest.mark.parametrize(
     "mutant",
-    {(m.kernel, str(m.point), str(m.sizes), m.dtype, m.inputs): m for m in MUTANTS}.values(),
+    {(m.kernel, str(m.point), str(m.sizes), m.dtype, m.inputs, m.over): m for m in MUTANTS}.values(),
     ids=lambda m: f"{m.kernel} {m.sizes} {m.dtype} {m.inputs} of {m.name}",
 )
 def test_the_text_as_it_was_is_right(builder: Builder, mutant: Mutant) -> None:

@@ -7,15 +7,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from samples import drawn
 
 from autotile.build.nvcc import BINARY_NAME, SOURCE_NAME, Nvcc, find_nvcc
 from autotile.codegen import render
 from autotile.devices.gpus import find_gpu
 from autotile.errors import ToolchainMissing
 from autotile.kernels import Kernel, kernel_folders, load_kernel
-from autotile.space import build_space, violations
+from autotile.space import violations
 from autotile.types import Configuration, Source, Target
 
 try:
@@ -25,10 +25,16 @@ except ToolchainMissing:
 
 pytestmark = pytest.mark.nvcc
 ARCHS = ("sm_80", "sm_90", "sm_120")
+FEW = 8  # named points, each of which is compiled for all archs
 DRAWN = 3  # configurations beside the default and the presets, of a kernel without ways of its own
 ALIGNED, ODD = 4096, 4097  # sizes a side on which vectors can and cannot be used
 TURNED: dict[str, Any] = {"staging": "turned", "tile_rows": 64, "tile_cols": 64, "load_vector": 4, "turn_rows": 4}
 FLAT: dict[str, Any] = {"layout": "plain", "tile_rows": 64, "tile_cols": 64, "turn_rows": 1}
+RING: dict[str, Any] = {"staging": "dynamic", "stages": 3, "vector": 4}
+SKINNY: dict[str, Any] = {
+    "staging": "skinny", "block_m": 4, "thread_m": 4, "thread_n": 4, "lanes_m": 2, "block_n": 64, "block_k": 32,
+    "a_layout": "row", "pad_a": 0, "slices": 2,
+}  # fmt: skip
 WAYS: dict[str, dict[str, tuple[dict[str, Any], str, dict[str, int]]]] = {
     "transpose": {
         "bytes": ({**TURNED, "load_vector": 16, "turn_rows": 8, "block_threads": 32}, "int8", {}),
@@ -47,7 +53,18 @@ WAYS: dict[str, dict[str, tuple[dict[str, Any], str, dict[str, int]]]] = {
         "flat_out": ({**FLAT, "staging": "flat_out", "load_vector": 4}, "float32", {"rows": 9}),
         "flat_out, odd": ({**FLAT, "staging": "flat_out", "load_vector": 8}, "int8",
                           {"rows": 9, "cols": ODD, "offset": 1}),
-    }
+    },
+    "matmul": {
+        "turned, packed": ({**RING, "pack_a": True, "pack_b": True, "wave": 170}, "float32",
+                           {"a_turned": 1, "b_turned": 1, "addend": 1, "n": ODD}),
+        "turned": ({**RING, "vector": 2, "parts": 2}, "float64", {"a_turned": 1, "b_turned": 1, "bias": 1, "gelu": 1}),
+        "halves": ({**RING, "vector": 4, "a_layout": "row"}, "float16", {"b_turned": 1, "relu": 1, "k": ODD}),
+        "rows": ({**RING, "store_rows": True, "slices": 2}, "bfloat16", {"m": 7, "n": 9, "k": ODD, "offset": 1}),
+        "skinny": ({**SKINNY, "vector": 1}, "float32", {"m": 4, "a_turned": 1, "gelu": 1, "n": ODD}),
+        "one element": ({"staging": "none", "block_m": 32, "block_n": 32, "block_k": 8, "thread_m": 1, "thread_n": 1,
+                         "lanes_m": 1, "a_layout": "row", "pad_a": 0, "vector": 1}, "float64",
+                        {"b_turned": 1, "gelu": 1}),
+    },
 }  # fmt: skip
 """Of the kernels whose text has more branches than a few drawn variants show: points, types and sizes by name."""
 
@@ -62,15 +79,13 @@ def named_points(kernel: Kernel) -> dict[str, Configuration]:
 @lru_cache
 def sources(name: str) -> dict[str, Source]:
     """The named points in the kernel's first dtype and drawn ones in others, alternately for aligned and odd sizes."""
-    kernel, random = load_kernel(name), np.random.default_rng(SEED)
+    kernel = load_kernel(name)
     variants = [(point, configuration, kernel.dtypes[0]) for point, configuration in named_points(kernel).items()]
     for number in range(0 if name in WAYS else DRAWN):
         dtype = kernel.dtypes[1 + number % (len(kernel.dtypes) - 1)] if len(kernel.dtypes) > 1 else kernel.dtypes[0]
         problem = kernel.problem(dict.fromkeys(kernel.dimensions, ALIGNED), dtype)
-        space = build_space(
-            kernel, problem, find_gpu("rtx5090")
-        )  # of the three archs, the one with the tightest limits
-        variants.append((f"drawn {number}", space.configuration(int(random.integers(len(space)))), dtype))
+        tightest = find_gpu("rtx5090")  # of the three archs
+        variants += [(f"drawn {number}", one, dtype) for one in drawn(kernel, problem, tightest, 1, SEED + number)]
     found = {}
     for number, (point, configuration, dtype) in enumerate(variants):
         size = ODD if number % 2 else ALIGNED
@@ -91,7 +106,9 @@ def cases() -> list[Any]:
         named = named_points(load_kernel(name))
         others = WAYS.get(name) or [f"drawn{number}" for number in range(DRAWN)]
         for number, point in enumerate([*named, *others]):
-            for arch in ARCHS if point in named or name not in WAYS else (ARCHS[number % len(ARCHS)],):
+            all_archs = len(named) <= FEW and (point in named or name not in WAYS)
+            clusters = load_kernel(name).presets.get(point, {}).get("cluster", 1) != 1
+            for arch in ARCHS if all_archs else (ARCHS[1] if clusters else ARCHS[number % len(ARCHS)],):
                 found.append(pytest.param(name, number, arch, id=f"{name}-{point}-{arch}"))
     return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import drawn
 
 from autotile.build import Builder
 from autotile.devices.base import Device
@@ -19,7 +20,6 @@ from autotile.devices.select import open_device
 from autotile.kernels import Kernel, kernel_folders, load_kernel
 from autotile.measure import Variant, make_variant
 from autotile.measure.workload import KINDS, Kind, make_workload
-from autotile.space import build_space
 from autotile.types import Problem
 
 FEW = 6
@@ -30,10 +30,9 @@ EMULATOR = EmulatorDevice()
 
 
 def random_variants(device: Device, kernel: Kernel, problem: Problem, count: int, seed: int) -> list[Variant]:
-    """Feasible configurations, all equally likely, none twice."""
-    space = build_space(kernel, problem, device.info, {})
-    rows = np.random.default_rng([SEED, seed]).choice(len(space), min(count, len(space)), replace=False)
-    return [make_variant(kernel, problem, space.configuration(int(row))) for row in rows]
+    """Of feasible configurations, none twice."""
+    chosen = drawn(kernel, problem, device.info, count, SEED + seed)
+    return [make_variant(kernel, problem, configuration) for configuration in chosen]
 
 
 # ---- on the emulator ------------------------------------------------------------------------------------------------
@@ -53,6 +52,8 @@ def mixed(kernel: Kernel, number: int) -> Variant:
     sizes = dict(zip(kernel.dimensions, (int(side) for side in sides), strict=True))
     if kernel.in_place and number % 3 == 2:
         sizes = {**dict.fromkeys(kernel.dimensions, sizes[kernel.dimensions[0]]), "in_place": 1, "offset": 1}
+    on = [switch.name for switch in kernel.switches if random.integers(3) == 0]
+    sizes |= dict.fromkeys(on[: len(on) - ("relu" in on and "gelu" in on)], 1)
     problem = kernel.problem(sizes, kernel.dtypes[5 * number % len(kernel.dtypes)])
     return random_variants(EMULATOR, kernel, problem, 1, number)[0]
 
@@ -73,7 +74,15 @@ def test_a_random_variant_is_right_on_all_inputs(builder: Builder, name: str, nu
 
 # An odd problem, and one whose rows hold whole words, for the text with vector loads; then what else a kernel has.
 LARGE: dict[str, tuple[dict[str, int], ...]] = {
-    "matmul": ({"m": 257, "n": 130, "k": 129}, {"m": 256, "n": 144, "k": 272}),
+    "matmul": (
+        {"m": 257, "n": 130, "k": 129},
+        {"m": 256, "n": 144, "k": 272},
+        {"m": 300, "n": 260, "k": 600, "a_turned": 1, "addend": 1, "bias": 1, "relu": 1},
+        {"m": 131, "n": 516, "k": 130, "b_turned": 1, "gelu": 1, "batch": 2, "c_pitch": 520, "offset": 1},
+        {"m": 1, "n": 1000, "k": 3000, "addend": 1},
+        {"m": 2100, "n": 2060, "k": 40},  # tiles of several waves
+        {"m": 64, "n": 33, "k": 4000, "bias": 1},
+    ),
     "transpose": (
         {"rows": 515, "cols": 259},
         {"rows": 528, "cols": 272},

@@ -41,10 +41,21 @@ def turned(workload: Workload) -> Array:
 
 
 def run(workload: Workload, matmul: Matmul) -> Check:
-    """A stand-in's product, rounded once to the output's type."""
+    """A stand-in's product times alpha, rounded once to the output's type."""
     with np.errstate(invalid="ignore"):
-        product = matmul(workload.inputs["a"], workload.inputs["b"])
-    return judge(workload, product.astype(workload.outputs["c"][1]))
+        product = matmul(*operands(workload)) * alpha_of(workload)
+    return judge(workload, product.astype(workload.outputs["c"][1])[None])
+
+
+def operands(workload: Workload) -> tuple[Array, Array]:
+    """A and B of the only matrix."""
+    return workload.inputs["a"][0], workload.inputs["b"][0]
+
+
+def alpha_of(workload: Workload) -> Any:
+    """In the accumulator's type, as the kernel gets it."""
+    (at,) = (number for number, argument in enumerate(MATMUL.arguments) if argument.name == "alpha")
+    return workload.arguments[at]
 
 
 # ---- inputs ---------------------------------------------------------------------------------------------------------
@@ -57,7 +68,7 @@ def test_inputs_have_their_shapes_vary_and_come_again(kernel: Kernel, dtype: str
     workload, again = (data(kernel, sizes, dtype, kind, seed=5) for _ in range(2))
     other = data(kernel, sizes, dtype, kind, seed=6)
     problem = kernel.problem(dict(zip(kernel.dimensions, sizes, strict=True)), dtype)
-    for argument in kernel.inputs:
+    for argument in kernel.inputs_of(problem):
         array = workload.inputs[argument.name]
         assert array.shape == kernel.shape_of(argument, problem)
         assert array.dtype == element_type(dtype).numpy
@@ -75,7 +86,7 @@ def test_inputs_have_their_shapes_vary_and_come_again(kernel: Kernel, dtype: str
 def test_random_data_are_plain_draws_from_the_seed_and_the_sizes() -> None:
     workload = data(MATMUL, (9, 5, 7), "float32", seed=3)
     generator = np.random.default_rng([3, 9, 5, 7])
-    for name, shape in (("a", (9, 7)), ("b", (7, 5))):
+    for name, shape in (("a", (1, 9, 7)), ("b", (1, 7, 5))):
         assert np.array_equal(workload.inputs[name], generator.standard_normal(shape, dtype=np.float32))
 
 
@@ -88,8 +99,8 @@ def test_an_unknown_kind_is_an_error() -> None:
 @pytest.mark.parametrize("k", [1, 2, 64, 65])
 def test_cancelling_products_come_out_as_zero(dtype: str, k: int) -> None:
     workload = data(MATMUL, (31, 33, k), dtype, "cancelling")
-    a, b = (workload.inputs[name].astype(np.float64) for name in "ab")
-    size, left = np.abs(a) @ np.abs(b), workload.reference["c"]
+    a, b = (array.astype(np.float64) for array in operands(workload))
+    size, left = np.abs(a) @ np.abs(b), workload.reference["c"][0] / float(alpha_of(workload))
     if k % 2:  # one of an odd number of terms has no partner
         lone = np.flatnonzero(~np.isin(a[0], -a[0]))
         assert len(lone) == 1
@@ -107,7 +118,7 @@ def test_cancelling_integers_wrap_to_zero(dtype: str) -> None:
 
 
 def test_pairs_lie_apart_so_that_a_tile_left_out_shows() -> None:
-    row = data(MATMUL, (1, 1, 64), "float32", "cancelling").inputs["a"][0]
+    row = data(MATMUL, (1, 1, 64), "float32", "cancelling").inputs["a"][0, 0]
     for begin in range(0, 64, 8):
         assert abs(row[begin : begin + 8].sum()) > 1e-3
 
@@ -146,17 +157,19 @@ def test_special_integers(dtype: str) -> None:
     assert {limits.min, limits.max, 0} <= set(array.ravel().tolist())
 
 
-@pytest.mark.parametrize("sizes", [*MATMUL.check_sizes, (4, 4, 4), (2, 3, 2)])
+@pytest.mark.parametrize(
+    "sizes", [*(sizes for sizes in MATMUL.check_sizes if isinstance(sizes, tuple)), (4, 4, 4), (2, 3, 2)]
+)
 def test_special_values_leave_most_outputs_finite(sizes: tuple[int, int, int]) -> None:
     workload = data(MATMUL, sizes, "float32", "special")
     reference = workload.reference["c"]
     assert np.isfinite(reference).mean() > 0.5
     if min(sizes) >= 16:
         assert not np.isfinite(reference).all()
-    a, b = (workload.inputs[name].astype(np.float64) for name in "ab")
+    a, b = (array.astype(np.float64) for array in operands(workload))
     with np.errstate(invalid="ignore"):
-        plain = (a[:, :, None] * b[None]).sum(axis=1)
-    assert judge(workload, plain.astype(np.float32)).ok, "BLAS carries NaN and infinity as a plain sum does"
+        plain = (a[:, :, None] * b[None]).sum(axis=1) * alpha_of(workload)
+    assert judge(workload, plain.astype(np.float32)[None]).ok, "BLAS carries NaN and infinity as a plain sum does"
 
 
 def test_the_bound_is_asked_of_finite_data_and_the_reference_of_all() -> None:
@@ -257,7 +270,7 @@ def test_a_product_left_out_is_seen(dtype: str, k: int, kind: Kind) -> None:
         kept = np.delete(np.arange(k), at)
         assert run(workload, in_order).ok
         found = run(workload, lambda a, b, kept=kept: in_order(a[:, kept], b[kept]))
-        assert found.wrong > 100
+        assert found.wrong > 60
         assert found.max_error > 2
 
 
@@ -342,9 +355,9 @@ BAD_REFERENCES: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "float32": (lambda i, p: {"c": right(i, p).astype(np.float32)}, r"'c' is float32; it must be float64"),
     "integers": (lambda i, p: {"c": right(i, p).astype(np.int64)}, r"'c' is int64; it must be float64"),
     "objects": (lambda i, p: {"c": right(i, p).astype(object)}, r"'c' is object; it must be float64"),
-    "one row": (lambda i, p: {"c": right(i, p)[:1]}, r"'c' has shape \(4, 6\), its reference \(1, 6\)"),
-    "a scalar": (lambda i, p: {"c": 0.0}, r"'c' has shape \(4, 6\), its reference \(\)"),
-    "transposed": (lambda i, p: {"c": right(i, p).T}, r"'c' has shape \(4, 6\), its reference \(6, 4\)"),
+    "one row": (lambda i, p: {"c": right(i, p)[:, :1]}, r"'c' has shape \(1, 4, 6\), its reference \(1, 1, 6\)"),
+    "a scalar": (lambda i, p: {"c": 0.0}, r"'c' has shape \(1, 4, 6\), its reference \(\)"),
+    "transposed": (lambda i, p: {"c": right(i, p).T}, r"'c' has shape \(1, 4, 6\), its reference \(6, 4, 1\)"),
     "of another name": (lambda i, p: {"d": right(i, p)}, r"the reference lacks c; it has d"),
     "not a dict": (lambda i, p: right(i, p), r"the reference must be a dict"),
     "in place": (in_place, r"read-only.*copy them first"),

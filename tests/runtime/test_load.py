@@ -62,7 +62,7 @@ def test_from_the_store_on_disk(saved: Make, tmp_path: Path, monkeypatch: pytest
 
 
 def test_near_problem(saved: Make) -> None:
-    near, far = saved(m=128), saved(m=4096)
+    near, far = saved(m=128), saved(m=4096, time_ms=32.0)
     with pytest.warns(AutotileWarning, match=r"near_problem\); differs in m \(tuned 128, asked 100\)") as said:
         found = load(holding(far, near), m=100)
     assert (found.match, found.record) == ("near_problem", near)

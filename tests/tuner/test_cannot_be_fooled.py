@@ -132,7 +132,7 @@ def test_a_bound_that_could_accept_anything_is_refused(bound: str, tmp_path: Pat
 
 SHIPPED = {
     "matmul's last band of tiles": (
-        "matmul/parts/where.cu.j2",
+        "matmul/parts/tiles.cu.j2",
         "min(GROUP, tiles_m - band * GROUP)",
         "min(GROUP, tiles_m)",
         {"group": 8, "block_m": 32, "block_n": 32, "thread_m": 4, "thread_n": 4, "lanes_m": 4, "block_k": 8},
