@@ -30,8 +30,9 @@ def error_bound(inputs: Arrays, problem: Problem) -> Arrays:
     changes no distance to a larger one, GELU by a factor below 1.13 (its steepest slope) and by some units in the last
     place of its argument: erf is within 2 (CUDA C++ Programming Guide, "Mathematical Functions Appendix"). Rounding the
     result to a 16-bit output adds u_out·(|C| + all that). Underflow adds half a smallest subnormal for each of the k
-    products, any of which may fall below it, and one for the output (ibid., §2.4). The reference in float64 is itself
-    off by γ_k of float64, which is added: for float64 that doubles the bound.
+    products, any of which may fall below it (ibid., §2.4), and half for alpha's product, for the output and for each
+    step between. The reference in float64 is itself off by γ_k of float64, which is added: for float64 that doubles the
+    bound.
     """
     element = element_type(problem.dtype)
     accumulator = element_type("float64" if element.accumulator == "double" else "float32")
@@ -49,7 +50,7 @@ def error_bound(inputs: Arrays, problem: Problem) -> Arrays:
     if element is not accumulator:
         bound += element.unit_roundoff * (np.abs(reference(inputs, problem)["c"]) + bound)
     tiny = _smallest_subnormal(problem.dtype)
-    return {"c": bound + tiny * (2 + (1 + alpha) * (1 + problem["k"] / 2))}
+    return {"c": bound + tiny * (1 + alpha * problem["k"] / 2 + ("addend" in inputs) + ("gelu" in problem.switches))}
 
 
 def _operand(inputs: Arrays, problem: Problem, name: str) -> np.ndarray[Any, Any]:

@@ -23,6 +23,15 @@ SMALL = {
     "a_layout": ("k_major",),
     "group": (1,),
     "unroll": (8,),
+    "stages": (1, 2, 4),
+    "order": ("rows",),
+    "lane_map": ("rows",),
+    "spread": (False,),
+    "early_barrier": (False,),
+    "slices": (1,),
+    "cluster": (1,),
+    "parts": (1,),
+    "pack_b": (False,),
 }
 
 
