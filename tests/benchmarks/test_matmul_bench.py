@@ -372,23 +372,32 @@ def test_how_much_slower_in_the_mean() -> None:
 def test_nearness_goes_on_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     import matmul_nearness
 
-    torch = SimpleNamespace(cuda=SimpleNamespace(empty_cache=lambda: None))
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    bench: Any = SimpleNamespace()
-    record = multiplied(1024)
-
-    def of(choice: Choice | None) -> dict[str, Any]:
-        return matmul_nearness.about(record, choice) | matmul_nearness.guarded(bench, record, choice)
-
-    same = of(Choice(record.configuration, NEAR_PROBLEM, multiplied(512)))
-    assert (same["slower"], same["right"], same["same"]) == (0.0, True, True)
-    assert matmul_nearness.said(same).endswith("the same configuration")
-    nothing = of(None)
-    assert "nothing serves" in nothing["error"]
-    assert "slower" not in nothing
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(empty_cache=lambda: None)))
     monkeypatch.setattr(matmul_nearness, "make_operands", lambda case: math.sqrt(-1))
-    other = replace(record.configuration, items_=record.configuration.items_[:-1])
-    assert of(Choice(other, DEFAULT, None))["error"].startswith("ValueError")
+    record, faults = multiplied(1024), dict[str, str]()
+    bench: Any = SimpleNamespace()
+    assert matmul_nearness.guarded(bench, record.problem, {"own": record.configuration}, faults) == {}
+    assert faults[record.problem.key].startswith("ValueError")
+
+
+def test_what_a_choice_costs_by_the_table_of_times() -> None:
+    from matmul_nearness import BY_DEFAULT, judged
+
+    record, other = multiplied(1024), multiplied(512)
+    key = record.problem.key
+    document = {
+        "times_ms": {key: {key: 2.0, other.problem.key: 3.0, BY_DEFAULT: 5.0}},
+        "faults": {f"{key} {multiplied(64).problem.key}": "the error is 1"},
+    }
+    near = Choice(other.configuration, NEAR_PROBLEM, other)
+    assert judged(document, record, near) == {
+        "times_ms": {"own": 2.0, "left_out": 3.0}, "slower": 0.5, "right": True,
+    }  # fmt: skip
+    assert judged(document, record, Choice(record.configuration, DEFAULT, None))["slower"] == 1.5
+    assert "nothing serves" in judged(document, record, None)["error"]
+    wrong = Choice(other.configuration, NEAR_PROBLEM, multiplied(64))
+    assert judged(document, record, wrong) == {"error": "the error is 1"}
+    assert judged({"times_ms": {}, "faults": {}}, record, near) == {"error": "it was not timed"}
 
 
 def test_a_dry_run_of_nearness(

@@ -12,6 +12,7 @@ import pytest
 from autotile.build import Builder
 from autotile.codegen import render
 from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.gpus import find_gpu
 from autotile.dtypes import element_type
 from autotile.errors import ConfigurationError, KernelError, UsageError
 from autotile.kernels import Kernel, Parameter, kernel_folders, load_kernel
@@ -109,6 +110,23 @@ def test_values_that_no_parameter_can_have(values: tuple[Any, ...], default: Any
     with pytest.raises(KernelError, match=says) as refused:
         Parameter("tile", values, default, "")
     assert "'tile'" in str(refused.value)
+
+
+@pytest.mark.parametrize("searched", [(1, 3), (2, 2)], ids=["not a value", "twice"])
+def test_what_is_searched_are_some_of_the_values(searched: tuple[int, ...]) -> None:
+    with pytest.raises(KernelError, match=r"'tile': what is searched must be some of \[1, 2\], each once"):
+        Parameter("tile", (1, 2), 1, "", searched)
+
+
+def test_a_search_that_does_not_name_a_parameter_takes_what_is_searched() -> None:
+    """The default may be another; a search that names the parameter takes what it says."""
+    matmul = load_kernel("matmul")
+    problem = matmul.problem({"m": 64, "n": 64, "k": 64})
+    narrow = {p.name: p.domain[:1] for p in matmul.parameters if p.name not in ("staging", "order")}
+    assert matmul.parameter("staging").domain == ("static", "dynamic", "skinny")
+    assert build_space(matmul, problem, find_gpu("h200"), narrow).domains[0] == ("static", "dynamic", "skinny")
+    named = build_space(matmul, problem, find_gpu("h200"), narrow | {"staging": ("none",)})
+    assert named.domains[0] == ("none",)
 
 
 @pytest.mark.parametrize("value", [True, "32", 32.0, None, -1, 2**31])

@@ -469,3 +469,66 @@ def test_scratch_memory_grows_and_goes(gpu: FakeGpu) -> None:
     for stream in range(10, 10 + 2 * MOST_STREAMS):
         memory.address(stream, 10)
     assert len(memory._held) == MOST_STREAMS
+
+
+# ---- two libraries -------------------------------------------------------------------------------------------------
+
+
+class OtherArray:
+    """What CuPy's arrays and pycuda's have in common."""
+
+    flags = SimpleNamespace(c_contiguous=True)
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, shape: tuple[int, ...], address: int) -> None:
+        self.shape, self.address = shape, address
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(4 * int(np.prod(self.shape[i + 1 :])) for i in range(len(self.shape)))
+
+
+class CupyArray(OtherArray):
+    __cuda_array_interface__: Any = {}  # noqa: RUF012 (CuPy's is no class attribute, but who asks sees no difference)
+
+    @property
+    def data(self) -> Any:
+        return SimpleNamespace(ptr=self.address, device_id=0)
+
+
+class PycudaArray(OtherArray):
+    @property
+    def gpudata(self) -> int:
+        return self.address
+
+
+CupyArray.__module__, PycudaArray.__module__ = "cupy", "pycuda.gpuarray"
+
+
+def test_arrays_that_are_alike_but_of_two_libraries(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call gives its own library's array, whichever came before."""
+    cupy: Any = ModuleType("cupy")
+    cupy.ndarray, cupy.empty = CupyArray, lambda shape, dtype: CupyArray(shape, 1 << 31)
+    cupy.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=0))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    gpuarray: Any = ModuleType("pycuda.gpuarray")
+    gpuarray.GPUArray = PycudaArray
+    monkeypatch.setitem(sys.modules, "pycuda.gpuarray", gpuarray)
+    monkeypatch.setattr(CupyArray, "device", _Current(), raising=False)
+    monkeypatch.setattr(gpu, "empty_gpuarray", lambda shape, dtype: PycudaArray(shape, 1 << 32), raising=False)
+    call = tuned(gpu, monkeypatch, product())
+    pairs = {kind: [kind((4, 8), 1 << 20), kind((4, 8), 1 << 21)] for kind in (CupyArray, PycudaArray)}
+    for kind in (CupyArray, PycudaArray, CupyArray, PycudaArray, CupyArray):
+        assert type(call(*pairs[kind])) is kind
+    assert (len(gpu.long), len(gpu.quick)) == (2, 3)
+
+
+class _Current:
+    """CuPy's device is what `with` makes current."""
+
+    id = 0
+
+    def __enter__(self) -> _Current:
+        return self
+
+    def __exit__(self, *of_an_error: object) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from autotile.space import Space, build_space
 from autotile.spec.model import SearchOptions, Spec
 from autotile.store import MemoryStore, Store
 from autotile.tuner import search
+from autotile.tuner.plan import Plan
 from autotile.tuner.warm import MOST_WARM, warm_rows
 from autotile.types import PROVEN, Configuration, Identity, Measurement, Problem, Record, Value
 
@@ -185,3 +187,17 @@ def test_a_damaged_best_elsewhere_is_not_this_searchs_to_tell(walk: Kernel, best
     for file in (tmp_path / "home").rglob("*ibling*/walk/*.best.json"):
         file.write_bytes(b"\xff\x00")
     assert tried(walk, store, trials=3)[:2] == ["32x1", "128x1"]
+
+
+def test_presets_are_tried_after_the_default_and_what_was_best_elsewhere(walk: Kernel, space: Space) -> None:
+    """As far as the space has them, each once."""
+    presets = {"narrow": {"width": 32, "steps": 4}, "known": {"width": 64}, "beyond": {"width": 48}}
+    kernel = replace(walk, presets=presets)
+    rows = {width: space.row_of(kernel.configuration({"width": width})) for width in (64, 256)}
+    spec = SimpleNamespace(kernel=kernel)
+    plan: Any = Plan(spec, walk.problem({"n": SIZE}), HERE, space, {}, {}, warm=[rows[256], rows[64]])  # type: ignore[arg-type, list-item]
+    first = [
+        space.row_of(kernel.configuration(values)) for values in ({}, {"width": 256}, {"width": 64}, presets["narrow"])
+    ]
+    assert plan.first_rows == list(dict.fromkeys(first))
+    assert None not in first
