@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import matmul_tables
+import matmul_tma_variants
 import transpose_tables
 from markdown_rows import row_of
 
@@ -390,6 +391,7 @@ IN_STORY: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "transpose_story": transpose_story,
     "tma_trial": tma_trial,
     "matmul_story": matmul_story,
+    "matmul_tma_trial": matmul_tma_variants.table,
 }
 """Those that stand in the kernels' pages, each between markers with its name."""
 

@@ -29,7 +29,7 @@ FAULTS = {
     # acts-project/traccc#137: threads outside leave before the barrier
     "an early return": (
         "    accumulator sum = 0;\n",
-        "    if (ty >= m_left || tx >= n_left) return;\n    accumulator sum = 0;\n",
+        "    if (row >= m || col >= n) return;\n    accumulator sum = 0;\n",
         "barrier divergence",
         ("__syncthreads();",),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fakes import write_kernel
 
@@ -11,7 +13,8 @@ from autotile.kernels.loader import read_folder
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    return read_folder(write_kernel(tmp_path_factory.mktemp("kernels")) / "walk")
+    """Without presets, so that a search begins where its sampler does."""
+    return replace(read_folder(write_kernel(tmp_path_factory.mktemp("kernels")) / "walk"), presets={})
 
 
 @pytest.fixture

@@ -12,12 +12,14 @@ import pytest
 
 import autotile
 from autotile.devices.base import Array
+from autotile.devices.gpus import find_gpu
 from autotile.errors import ArgumentValueError, ConfigurationError, LaunchError
 from autotile.kernels import Kernel, load_kernel
 from autotile.kernels.loader import kernel_folders
 from autotile.measure import make_variant
 from autotile.runtime.arrays import View
 from autotile.runtime.empty import fill_empty
+from autotile.space import violations
 from autotile.types import Configuration
 
 pytestmark = pytest.mark.filterwarnings("ignore::autotile.runtime.notes.AutotileWarning")  # nothing is tuned here
@@ -109,6 +111,11 @@ def test_shipped_kernels_take_long_sides(name: str, size: int) -> None:
     for long in kernel.dimensions:
         problem = kernel.problem({**dict.fromkeys(kernel.dimensions, 33), long: size}, kernel.dtypes[-1])
         for configuration in points(kernel).values():
+            if (
+                violations(kernel, problem, find_gpu("h200"), configuration)
+                or kernel.launch_of(problem, configuration).steps
+            ):
+                continue  # sums of parts of each tile, say, are not for so many tiles
             assert make_variant(kernel, problem, configuration).launch.grid[1:] == (1, 1)
 
 
