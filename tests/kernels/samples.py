@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
+import pytest
 
 from autotile.devices.info import DeviceInfo
 from autotile.kernels import Kernel, Parameter
@@ -68,6 +70,22 @@ SHAPES: dict[str, tuple[Mapping[str, int], ...]] = {
 
 CHANGES = 20
 """Steps of a walk."""
+
+
+def sparingly(cases: Iterable[Any], every: int, of: Callable[[Any], bool]) -> list[Any]:
+    """A test's cases. Of those that `of` names only each `every`th is tried always, the others where slow tests are
+    asked for."""
+    params, seen = [], 0
+    for case in cases:
+        named = isinstance(case, type(pytest.param()))
+        values = case.values if named else case if isinstance(case, tuple) else (case,)
+        counted = of(values if len(values) > 1 else values[0])
+        slow = [pytest.mark.slow] if counted and seen % every else []
+        params.append(
+            pytest.param(*values, marks=[*(case.marks if named else ()), *slow], id=case.id if named else None)
+        )
+        seen += counted
+    return params
 
 
 def problems_of(kernel: Kernel, dtype: str) -> list[Problem]:
