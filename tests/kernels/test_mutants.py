@@ -55,11 +55,7 @@ def named_lines(detail: str, text: str) -> list[str]:
     return [lines[int(number) - 1] for number in re.findall(r"\bline (\d+)", detail)]
 
 
-def of_matmul(mutant: Mutant) -> bool:
-    return mutant.kernel == "matmul"
-
-
-@pytest.mark.parametrize("mutant", sparingly(MUTANTS, 3, of_matmul), ids=str)
+@pytest.mark.parametrize("mutant", sparingly(MUTANTS, 3, lambda mutant: True), ids=str)
 def test_a_mutant_is_rejected_by_name_and_line(builder: Builder, mutant: Mutant) -> None:
     text = mutant.mutated(variant_of(mutant, mutant.rendered_for or mutant.sizes).source.text)
     found = check(builder, mutant, text)
@@ -82,7 +78,9 @@ def test_random_data_would_not_have_shown_it(builder: Builder, mutant: Mutant) -
 @pytest.mark.parametrize(
     "mutant",
     sparingly(
-        {(m.kernel, str(m.point), str(m.sizes), m.dtype, m.inputs, m.over): m for m in MUTANTS}.values(), 3, of_matmul
+        {(m.kernel, str(m.point), str(m.sizes), m.dtype, m.inputs, m.over): m for m in MUTANTS}.values(),
+        3,
+        lambda mutant: True,
     ),
     ids=lambda m: f"{m.kernel} {m.sizes} {m.dtype} {m.inputs} of {m.name}",
 )
