@@ -60,11 +60,27 @@ def profiled(
     run: Callable[..., Any] = subprocess.run,
     limit_s: float = 240.0,
 ) -> list[dict[str, float | None]]:
-    """The metrics of each launch, in their order; metrics that this release lacks are None, and `notes` says which.
+    """The metrics of each launch, in their order, where there are as many as said; see `raw_launches`."""
+    rows = raw_launches(ncu, kernel, METRICS, program, launches, notes, run, limit_s)
+    return [{name: number(row.get(name)) for name in METRICS} for row in rows]
 
-    Empty, with a note, where ncu tells of fewer launches than there are (without permission for the counters, say).
+
+def raw_launches(
+    ncu: Path,
+    kernel: str,
+    metrics: Sequence[str],
+    program: Sequence[str],
+    launches: int | None,
+    notes: list[str],
+    run: Callable[..., Any] = subprocess.run,
+    limit_s: float = 240.0,
+) -> list[dict[str, str]]:
+    """A row for each launch, in their order; metrics that this release lacks are not in it, and `notes` says which.
+
+    Empty, with a note, where ncu does not end, or tells of another number of launches than there are (without
+    permission for the counters, say); where `launches` is None, of none.
     """
-    wanted = list(METRICS)
+    wanted = list(metrics)
     while wanted:
         try:
             done = run(
@@ -81,11 +97,12 @@ def profiled(
     else:
         return []
     rows = raw_rows(done.stdout)
-    if len(rows) != launches:
+    if not rows if launches is None else len(rows) != launches:
         said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-3:]
-        notes.append(f"ncu told of {len(rows)} launches instead of {launches} (status {done.returncode}): {said}")
+        told_of = "no launch" if launches is None else f"{len(rows)} launches instead of {launches}"
+        notes.append(f"ncu told of {told_of} (status {done.returncode}): {said}")
         return []
-    return [{name: number(row.get(name)) for name in METRICS} for row in rows]
+    return rows
 
 
 def lacking(said: str, metrics: Sequence[str]) -> list[str]:

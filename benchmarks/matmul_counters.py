@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import counters
-from counters import OCCUPANCY, Numbers, command, lacking, number, raw_rows
+from counters import OCCUPANCY, Numbers, number, raw_launches
 
 EVERY_KERNEL = "regex:."
 """For ncu's --kernel-name: what cuBLAS calls its kernels is not known before."""
@@ -51,25 +51,8 @@ def profiled(
 
     Empty, with a note, where ncu tells of none (without permission for the counters, say) or does not end.
     """
-    wanted = list(METRICS)
-    while wanted:
-        words = command(ncu, EVERY_KERNEL, wanted, program)
-        try:
-            done = run(words, capture_output=True, text=True, check=False, timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            notes.append(f"{ncu} had not ended after {limit_s:.0f} s")
-            return []
-        said = done.stdout + done.stderr
-        missing = lacking(said, wanted)
-        if not missing:
-            rows = raw_rows(done.stdout)
-            if not rows:
-                last = [line for line in said.splitlines() if line.strip()][-3:]
-                notes.append(f"ncu told of no launch (status {done.returncode}): {last}")
-            return [Counted(row["Kernel Name"], {m: number(row.get(m)) for m in METRICS}) for row in rows]
-        notes.append(f"this release of Nsight Compute has no {', '.join(missing)}")
-        wanted = [name for name in wanted if name not in missing]
-    return []
+    rows = raw_launches(ncu, EVERY_KERNEL, METRICS, program, None, notes, run, limit_s)
+    return [Counted(row["Kernel Name"], {name: number(row.get(name)) for name in METRICS}) for row in rows]
 
 
 def by_step(rows: Sequence[Counted], entry: str, steps: Sequence[str], notes: list[str]) -> dict[str, Counted]:

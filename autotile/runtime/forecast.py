@@ -8,7 +8,8 @@ from autotile.store import distance
 from autotile.types import Problem, Record
 
 LAUNCH_MS = 0.003
-"""What each function of a launch takes beside its work: about an empty kernel's time on an H200."""
+"""What each function of a launch is taken to need beside its work: a round figure, with which forecasts are
+near what was measured (tests/runtime/test_forecast.py)."""
 
 LEAST_WORK = 0.3
 """Of a measured time, at least so much was work."""

@@ -57,12 +57,7 @@ constexpr int CLUSTER = 8;  // blocks that share a tile's k
 constexpr int B_WIDTH = 4;  // elements of B that one load moves
 constexpr int B_WORDS = 4 / B_WIDTH;
 
-template <int BYTES> struct word_of;
-template <> struct word_of<2> { using type = unsigned short; };
-template <> struct word_of<4> { using type = unsigned int; };
-template <> struct word_of<8> { using type = uint2; };
-template <> struct word_of<16> { using type = uint4; };
-using word = word_of<B_WIDTH * sizeof(element)>::type;
+using word = uint4;  // of B
 using Four = accumulator[4];
 
 // Four neighbours, in words of 16 bytes.
