@@ -47,7 +47,13 @@ class Access:
     """The accesses of one line, of one op, space and width.
 
     A request is one instruction of a warp, `lanes` its mean count of active lanes. `per_request`, `ideal_per_request`
-    (means), `worst` and `total` count 32-byte sectors in global memory and wavefronts in shared.
+    (means), `worst` and `total` count 32-byte sectors in global memory and wavefronts in shared. `used_bytes` are what
+    lanes asked for, in all, an address once a request.
+
+    `called_from` are the lines of the calls through which it was inlined, the innermost first. `argument` is the number
+    of the array in global memory, None for shared. `example` holds the addresses of the lanes of one of the costliest
+    requests, relative to the array or to the block's shared memory. `from_machine_code` is true where the width is that
+    of the GPU's machine code, which the compiler chose wider than the source's.
     """
 
     line: int | None
@@ -60,15 +66,42 @@ class Access:
     ideal_per_request: float
     worst: int
     total: int
+    used_bytes: int = 0
+    called_from: tuple[int, ...] = ()
+    argument: int | None = None
+    example: tuple[int, ...] = ()
+    from_machine_code: bool = False
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of the sectors, or of all banks in the wavefronts, that the requests took."""
+        return self.total * (32 if self.space == "global" else 128)
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Accesses of two warps to one place of shared memory that a barrier of the block, and none but it, kept in order.
+
+    `op` says how they would race without it; `first_line` came before it, `line` after. `count` says how often.
+    """
+
+    barrier_line: int
+    op: Literal["read-after-write", "write-after-read", "write-after-write"]
+    first_line: int | None
+    line: int | None
+    count: int
 
 
 @dataclass(frozen=True)
 class Report:
-    """A launch: what it did wrong (nothing, if empty), what its accesses cost (mode "trace"), how long it took."""
+    """A launch: what it did wrong (nothing, if empty), how long it took, and, in mode "trace", what its accesses cost,
+    what its barriers protected, and how often blocks passed each, by line."""
 
     diagnostics: tuple[Diagnostic, ...]
     accesses: tuple[Access, ...]
     run_s: float
+    protections: tuple[Protection, ...] = ()
+    barriers: tuple[tuple[int, int], ...] = ()
 
 
 def _at(line: int | None) -> str:
