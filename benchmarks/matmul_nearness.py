@@ -1,13 +1,15 @@
 """How good is what `autotile.load` gives for a matmul that was not tuned? Each tuned problem is left out in turn.
 
-    python benchmarks/matmul_nearness.py [--records tuned.json …] [--home DIR] [--output DIR] [--dry-run]
+    python benchmarks/matmul_nearness.py [--records tuned.json …] [--home DIR] [--output DIR] [--served-only]
     python benchmarks/matmul_nearness.py --again matmul_nearness.json --records tuned.json [--output DIR]
 
 Every configuration that is tuned for some problem on this device is timed on all of them, each problem's in turns. Then
 each problem's record is taken away, and the others are asked what would be loaded in its place: how much slower is that
 than the problem's own best? Writes matmul_nearness.json. With --again the times are those of a former run, and only the
-question is asked anew, of today's rule; no GPU is needed. Records are those under AUTOTILE_HOME and those that ship, or
-just those of exported files. Exit code 1 where what would be loaded is wrong or fails.
+question is asked anew, of today's rule; no GPU is needed. With --served-only each problem has two times: its own best's
+and that of what would be loaded. --dry-run shows what would be timed.
+Records are those under AUTOTILE_HOME and those that ship, or just those of exported files. Exit code 1 where what would
+be loaded is wrong or fails.
 """
 
 from __future__ import annotations
@@ -79,8 +81,9 @@ def main() -> None:
         info = device.info
         with Builder(device.target) as builder:
             document = machine(info, builder.compiler)
-            bench = Bench(device, builder, TorchClock())
-            document = timed(bench, kernel, tuned_on(records, info.name), document, given.output)
+            bench, tuned = Bench(device, builder, TorchClock()), tuned_on(records, info.name)
+            wanted = asked_for(kernel, tuned, info) if given.served_only else None
+            document = timed(bench, kernel, tuned, document, given.output, wanted)
     tuned = tuned_on(records, info.name)
     choices = plain(left_out_each(kernel, tuned, info, template_digest(kernel)))
     entries = [about(record, choice) | judged(document, record, choice) for record, choice in choices]
@@ -98,6 +101,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--again", type=Path, default=None, help="a former run's file, whose times are taken")
     parser.add_argument("--home", type=Path, default=None, help="AUTOTILE_HOME")
     parser.add_argument("--output", type=Path, default=None, help="folder for the JSON file")
+    parser.add_argument("--served-only", action="store_true", help="time the best and what would serve alone")
     parser.add_argument("--dry-run", action="store_true", help="show what would be timed; no GPU needed")
     return parser.parse_args(arguments)
 
@@ -158,6 +162,17 @@ def served_by(choice: Choice | None) -> str:
     return "the kernel's default" if choice.record is None else choice.record.problem.label
 
 
+def column_of(choice: Choice | None) -> str | None:
+    """The key in the table of times of what was chosen; None where nothing was."""
+    return None if choice is None else BY_DEFAULT if choice.record is None else choice.record.problem.key
+
+
+def asked_for(kernel: Kernel, tuned: Sequence[Record], info: DeviceInfo) -> dict[str, set[str | None]]:
+    """By each problem's key the columns that the question needs: its own best, and what would serve in its place."""
+    choices = left_out_each(kernel, tuned, info, template_digest(kernel))
+    return {record.problem.key: {record.problem.key, column_of(choice)} for record, choice in choices}
+
+
 def about(record: Record, choice: Choice | None) -> dict[str, Any]:
     return {
         "problem": record.problem.label,
@@ -183,16 +198,25 @@ class Bench:
 
 
 def timed(
-    bench: Bench, kernel: Kernel, tuned: Sequence[Record], document: dict[str, Any], output: Path | None
+    bench: Bench,
+    kernel: Kernel,
+    tuned: Sequence[Record],
+    document: dict[str, Any],
+    output: Path | None,
+    wanted: Mapping[str, set[str | None]] | None = None,
 ) -> dict[str, Any]:
-    """The document with the table of times, and what failed or came out wrong; saved after every problem."""
+    """The document with the table of times, and what failed or came out wrong; saved after every problem.
+
+    `wanted` names the columns of each problem, by its key; None: all.
+    """
     records = [record for record, _ in plain([(record, None) for record in tuned])]
     records.sort(key=lambda record: kernel.flops_of(record.problem))
     columns = {record.problem.key: record.configuration for record in records} | {BY_DEFAULT: kernel.configuration()}
     pairs = [
         (record.problem, configuration)
         for record in records
-        for configuration in columns.values()
+        for key, configuration in columns.items()
+        if wanted is None or key in wanted[record.problem.key]
         if not violations(kernel, record.problem, bench.device.info, configuration)
     ]
     build_all(bench.builder, pairs)
@@ -245,7 +269,7 @@ def measured(
 def judged(document: Mapping[str, Any], record: Record, choice: Choice | None) -> dict[str, Any]:
     """How much slower the choice is than the problem's own best, by the table of times; or why that is not known."""
     times = document["times_ms"].get(record.problem.key, {})
-    column = None if choice is None else BY_DEFAULT if choice.record is None else choice.record.problem.key
+    column = column_of(choice)
     if column is None:
         return {"error": f"nothing serves {record.problem.label} once its record is taken away"}
     if column not in times or record.problem.key not in times:

@@ -64,15 +64,21 @@ def test_four_threads_at_once(matmul: Any) -> None:
 
 
 def test_calls_from_another_thread_give_their_memory_back(matmul: Any) -> None:
-    """pycuda frees memory in the thread that made the context, or where the context is current, and nowhere else."""
+    """pycuda frees memory in the thread that made the context, or where the context is current, and nowhere else.
+
+    Other processes take and give back memory of the GPU meanwhile; what is lost each time is ours.
+    """
     torch = pytest.importorskip("torch")
     a = np.ones((2048, 2048), np.float32)  # 16 MiB
+    lost_bytes = []
     with ThreadPoolExecutor(1) as pool:
         pool.submit(matmul, a, a).result()
-        before = torch.cuda.mem_get_info()[0]
-        for _ in range(20):
-            pool.submit(matmul, a, a).result()
-        assert before - torch.cuda.mem_get_info()[0] < 10 * a.nbytes
+        for _ in range(5):
+            before = torch.cuda.mem_get_info()[0]
+            for _ in range(20):
+                pool.submit(matmul, a, a).result()
+            lost_bytes.append(before - torch.cuda.mem_get_info()[0])
+    assert min(lost_bytes) < 10 * a.nbytes
 
 
 def test_a_context_of_the_users_own(matmul: Any) -> None:
