@@ -48,6 +48,8 @@ def diagnose() -> list[Finding]:
         ("NVRTC", _nvrtc),
         ("C++ compiler", _host_compiler),
         ("addr2line", _addr2line),
+        ("nvdisasm", _nvdisasm),
+        ("Nsight Compute", _ncu),
     ]
     findings: list[Finding] = []
     for name, check in checks:
@@ -218,3 +220,30 @@ def _addr2line() -> Iterator[Finding]:
         yield Finding(
             "addr2line", None, "not found", "install binutils: the emulator's reports then name the source's lines"
         )
+
+
+def _nvdisasm() -> Iterator[Finding]:
+    from autotile.build.disassembler import find_nvdisasm
+
+    try:
+        found = find_nvdisasm()
+    except AutotileError as error:
+        yield Finding("nvdisasm", False, str(error), _GET_NVDISASM)
+        return
+    yield Finding("nvdisasm", True if found else None, str(found or "not found"), "" if found else _GET_NVDISASM)
+
+
+_GET_NVDISASM = "`autotile explain` then reads machine code: `pip install nvidia-cuda-nvdisasm`, or set AUTOTILE_NVDISASM"
+
+
+def _ncu() -> Iterator[Finding]:
+    from autotile.insight.ncu import find_ncu
+
+    try:
+        yield Finding("Nsight Compute", True, str(find_ncu()))
+    except AutotileError as error:
+        named = "AUTOTILE_NCU" in os.environ  # then it was asked for
+        yield Finding("Nsight Compute", False if named else None, str(error), _GET_NCU)
+
+
+_GET_NCU = "install Nsight Compute for `autotile explain --profile`; it comes with the CUDA toolkit"

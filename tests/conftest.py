@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records go to a fresh folder; binaries are shared by the session, since they are keyed by all that matters."""
     for name in [name for name in os.environ if name.startswith("AUTOTILE_")]:
-        if name not in ("AUTOTILE_CXX", "AUTOTILE_NVCC", "AUTOTILE_NVRTC"):
+        if name not in ("AUTOTILE_CXX", "AUTOTILE_NVCC", "AUTOTILE_NVRTC", "AUTOTILE_NVDISASM"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AUTOTILE_HOME", str(tmp_path_factory.mktemp("home")))
 

@@ -29,6 +29,11 @@ class Builder:
     A variant may compile for `timeout_s` seconds. `compiler` is `nvcc`, `nvrtc`, or `auto`: what AUTOTILE_COMPILER
     says, else the first of choice.PREFERENCE that can be used; it is for GPUs, and means nothing for other targets.
 
+    With `line_info` a binary for GPUs also tells from which line each instruction came (see disassembler.py); for other
+    targets it means nothing. Such a binary has a key of its own. Its machine code is the same, to the last byte of its
+    sections `.text`, but its digest is another, and nvcc's another in each build: the file names the folder that it was
+    made in. Such binaries are to be read, not to be measured, saved or compared.
+
     Raises ToolchainMissing when made without a compiler for the target, ArgumentValueError for a name that is none.
     """
 
@@ -40,12 +45,13 @@ class Builder:
         *,
         timeout_s: float = COMPILE_TIMEOUT_S,
         compiler: str = choice.AUTO,
+        line_info: bool = False,
     ) -> None:
         self.target = target
         self.jobs = jobs or available_cpus()
         self._timeout_s = timeout_s
         self._cache = BinaryCache(home or home_dir())
-        self._compiler = _compiler_for(target, self._cache.root, compiler)
+        self._compiler = _compiler_for(target, self._cache.root, compiler, line_info)
         self._processes = ProcessPool()
         self._pool = ThreadPoolExecutor(self.jobs, thread_name_prefix="autotile-build")
         self._pending: dict[str, Future[Binary]] = {}
@@ -191,9 +197,9 @@ def _binary(target: Target, path: Path, meta: Meta, *, cached: bool) -> Binary:
     )
 
 
-def _compiler_for(target: Target, cache_dir: Path, compiler: str = choice.AUTO) -> Compiler:
+def _compiler_for(target: Target, cache_dir: Path, compiler: str = choice.AUTO, line_info: bool = False) -> Compiler:
     if target.kind == "cuda":
-        return choice.cuda_compiler(target, compiler)
+        return choice.cuda_compiler(target, compiler, line_info)
     if target.kind == "host":
         from autotile.build import host  # the emulator's toolchain is needed for its own target only
 

@@ -20,9 +20,10 @@ PREFERENCE = ("nvcc", "nvrtc")
 
 @dataclass(frozen=True)
 class _Toolchain:
-    """How a compiler is made and found; `variable` is the one in which a user names its path."""
+    """How a compiler is made (for a target, with line information or without) and found; `variable` is the one in which
+    a user names its path."""
 
-    make: Callable[[Target], Compiler]
+    make: Callable[[Target, bool], Compiler]
     find: Callable[[], Path]
     flags_of: Callable[[Target], str]
     environment_flags: Sequence[str]
@@ -54,12 +55,12 @@ def chosen(compiler: str = AUTO) -> Sequence[str]:
     return [name for name in PREFERENCE if os.environ.get(_TOOLCHAINS[name].variable)] or PREFERENCE
 
 
-def cuda_compiler(target: Target, compiler: str = AUTO) -> Compiler:
+def cuda_compiler(target: Target, compiler: str = AUTO, line_info: bool = False) -> Compiler:
     """The first of the chosen compilers that can be used. Raises ToolchainMissing with what is wrong with each."""
     faults = []
     for name in chosen(compiler):
         try:
-            return _TOOLCHAINS[name].make(target)
+            return _TOOLCHAINS[name].make(target, line_info)
         except ToolchainMissing as error:
             faults.append(error)
     if len(faults) == 1:
@@ -80,5 +81,6 @@ def users_flags(compiler: str = AUTO) -> str:
 
 
 def flags_of(target: Target, version: str) -> str:
-    """The flags with which the compiler of that version text (`nvcc 13.0.88`, `NVRTC 13.0.88`) builds now."""
+    """The flags with which the compiler of that version text (`nvcc 13.0.88`, `NVRTC 13.0.88`) builds now, without line
+    information."""
     return _TOOLCHAINS["nvrtc" if version.startswith(nvrtc.NAME) else "nvcc"].flags_of(target)

@@ -18,6 +18,7 @@ from autotile.errors import CompileError, ToolchainMissing
 from autotile.types import Source, Target, digest
 
 FLAGS = ("-std=c++17", "-cubin", "-Xptxas", "-v")
+LINE_INFO_FLAG = "-lineinfo"
 SOURCE_NAME = "kernel.cu"
 BINARY_NAME = "kernel.cubin"
 
@@ -137,23 +138,28 @@ def arch_flags(target: Target) -> tuple[str, ...]:
     return (f"-gencode=arch=compute_{number},code=sm_{number}",)
 
 
-def flags_of(target: Target) -> str:
+def own_flags(target: Target, line_info: bool = False) -> list[str]:
+    """autotile's own options, without the names of files."""
+    return [*FLAGS, *arch_flags(target), *([LINE_INFO_FLAG] if line_info else [])]
+
+
+def flags_of(target: Target, line_info: bool = False) -> str:
     """All that decides the machine code beside the source and the version, as one text. Starts nothing."""
-    return " ".join([*FLAGS, *arch_flags(target), set_in_environment(ENVIRONMENT_FLAGS)]).rstrip()
+    return " ".join([*own_flags(target, line_info), set_in_environment(ENVIRONMENT_FLAGS)]).rstrip()
 
 
 class Nvcc(OneProcessEach):
     """Compiles sources for one target. Raises ToolchainMissing when made without a usable nvcc."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, line_info: bool = False) -> None:
+        self.target, self.line_info = target, line_info
         self.path = find_nvcc()
         self.version = version_text(self.path)
         check_arch(self.path, target.arch)
 
     @property
     def flags(self) -> str:
-        return flags_of(self.target)
+        return flags_of(self.target, self.line_info)
 
     @property
     def users_flags(self) -> str:
@@ -161,7 +167,7 @@ class Nvcc(OneProcessEach):
 
     def command(self) -> list[str]:
         """Run in the folder that holds the source: relative names keep paths out of the machine code."""
-        return [str(self.path), *FLAGS, *arch_flags(self.target), "-o", BINARY_NAME, SOURCE_NAME]
+        return [str(self.path), *own_flags(self.target, self.line_info), "-o", BINARY_NAME, SOURCE_NAME]
 
     def compile(self, source: Source, workdirs: Workdirs, processes: ProcessPool, timeout_s: float) -> Built:
         """Raises CompileError for the source's faults, ToolchainMissing for the machine's."""

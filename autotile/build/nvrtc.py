@@ -27,6 +27,7 @@ from autotile.types import Source, Target
 
 NAME = "NVRTC"
 FLAGS = ("-std=c++17", "--ptxas-options=-v")
+LINE_INFO_FLAG = "--generate-line-info"
 ENVIRONMENT_FLAGS = ("AUTOTILE_NVRTC_FLAGS",)
 """The variable with which a user adds options (NVCC_PREPEND_FLAGS and NVCC_APPEND_FLAGS are read by nvcc alone)."""
 
@@ -131,9 +132,14 @@ def _headers_version(headers: Path) -> str:
     return f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}" if match else "unknown"
 
 
-def flags_of(target: Target) -> str:
+def own_flags(target: Target, line_info: bool = False) -> list[str]:
+    """autotile's own options, without the folders of headers."""
+    return [*FLAGS, arch_flag(target), *([LINE_INFO_FLAG] if line_info else [])]
+
+
+def flags_of(target: Target, line_info: bool = False) -> str:
     """All that decides the machine code beside the source and the version, as one text. Starts nothing."""
-    return " ".join([*FLAGS, arch_flag(target), set_in_environment(ENVIRONMENT_FLAGS)]).rstrip()
+    return " ".join([*own_flags(target, line_info), set_in_environment(ENVIRONMENT_FLAGS)]).rstrip()
 
 
 def arch_flag(target: Target) -> str:
@@ -144,8 +150,8 @@ def arch_flag(target: Target) -> str:
 class Nvrtc:
     """Compiles sources for one target. Raises ToolchainMissing when made without a usable library."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, line_info: bool = False) -> None:
+        self.target, self.line_info = target, line_info
         self.path = find_nvrtc()
         self.headers = find_headers(self.path)
         self._pool = WorkerPool([sys.executable, "-I", "-S", str(WORKER), str(self.path)], NAME)
@@ -185,14 +191,14 @@ class Nvrtc:
 
     @property
     def flags(self) -> str:
-        return flags_of(self.target)
+        return flags_of(self.target, self.line_info)
 
     @property
     def users_flags(self) -> str:
         return set_in_environment(ENVIRONMENT_FLAGS)
 
     def options(self) -> list[str]:
-        found = [*FLAGS, arch_flag(self.target)]
+        found = own_flags(self.target, self.line_info)
         if self.headers is not None:
             found += [f"-I{folder}" for folder in (self.headers, self.headers / "cccl") if folder.is_dir()]
         for name in ENVIRONMENT_FLAGS:

@@ -170,8 +170,10 @@ def compilers(tmp_path_factory):
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_both_compilers_make_nearly_the_same_of_a_source(compilers, arch, path):
     """Their front ends differ a little, and so may their releases."""
-    entry = path.stem.partition("-")[0]
-    nvcc, nvrtc = (builder.build(Source(entry, entry, path.read_text())) for builder in compilers[arch])
+    entry, text = path.stem.partition("-")[0], path.read_text()
+    if arch == "sm_80" and "__cluster_dims__" in text:
+        pytest.skip("sm_80 has no clusters")
+    nvcc, nvrtc = (builder.build(Source(entry, entry, text)) for builder in compilers[arch])
     assert b".text.%s\0" % entry.encode() in nvrtc.path.read_bytes()  # by its plain name, as the driver looks for it
     assert abs(nvcc.registers - nvrtc.registers) <= max(4, nvcc.registers // 8)
     assert nvcc.static_shared_bytes == nvrtc.static_shared_bytes
