@@ -233,7 +233,7 @@ def _nvdisasm() -> Iterator[Finding]:
     yield Finding("nvdisasm", True if found else None, str(found or "not found"), "" if found else _GET_NVDISASM)
 
 
-_GET_NVDISASM = "`autotile explain` then reads machine code: `pip install nvidia-cuda-nvdisasm`, or set AUTOTILE_NVDISASM"
+_GET_NVDISASM = "pip install nvidia-cuda-nvdisasm, or set AUTOTILE_NVDISASM: `autotile explain` then reads machine code"
 
 
 def _ncu() -> Iterator[Finding]:

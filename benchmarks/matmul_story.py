@@ -22,10 +22,9 @@ from typing import Any
 
 from common import heat_up, machine, save, summary
 from contest import PEER_FAULTS, Call, Clock, TorchClock, build_all, in_turns, without_those_that_fail
-from counters import command, find_ncu
 from matmul_cases import Case, error_limit
 from matmul_contest import CUBLAS, Operands, call_of, cublas_calls, errors_of, make_operands, without_tf32
-from matmul_counters import EVERY_KERNEL, METRICS, by_step, peer_of, profiled, told
+from matmul_counters import EVERY_KERNEL, WANTED, by_step, peer_of, profiled, told
 from matmul_tables import matmul_story
 from transpose_cases import fastest
 
@@ -34,7 +33,8 @@ from autotile.build import Builder
 from autotile.devices.gpus import find_gpu
 from autotile.devices.info import DeviceInfo
 from autotile.devices.select import open_device
-from autotile.errors import AutotileError, ConfigurationError, WrongResult
+from autotile.errors import AutotileError, ConfigurationError, ToolchainMissing, WrongResult
+from autotile.insight.ncu import command, find_ncu, first_named
 from autotile.kernels import Kernel, load_kernel
 from autotile.measure import make_variant
 from autotile.space import violations
@@ -118,11 +118,11 @@ def main() -> None:
         document |= {"dtype": DTYPE, "size": given.size, "precision": precision}
         document |= timed(device, builder, case, TorchClock(), notes)
     document["notes"] = notes
-    ncu = None if given.no_counters else find_ncu(given.ncu)
-    if ncu is not None:
-        count(ncu, document, case)
-    elif not given.no_counters:
-        notes.append("Nsight Compute (ncu) was not found, so there are no counters: --ncu names it")
+    if not given.no_counters:
+        try:
+            count(find_ncu(given.ncu), document, case)
+        except ToolchainMissing as error:
+            notes.append(f"there are no counters: {error}")
     print("\n".join([*matmul_story(document), *notes]))
     print("wrote", save("matmul_story", device.info, document, given.output))
 
@@ -165,7 +165,7 @@ def planned(case: Case, device: DeviceInfo) -> list[str]:
         of = "" if step.name == step.preset else f"{step.preset} with "
         lines.append(f"{of}{step.name}: {launch.blocks} blocks of {launch.threads} threads, {found.label}")
     names = [step.name for step in STEPS]
-    return [*lines, " ".join(command(Path("ncu"), EVERY_KERNEL, METRICS, again(names, case)))]
+    return [*lines, " ".join(command(Path("ncu"), EVERY_KERNEL, first_named(WANTED), again(names, case)))]
 
 
 def again(names: Sequence[str], case: Case) -> list[str]:
@@ -284,11 +284,15 @@ def count(ncu: Path, document: dict[str, Any], case: Case) -> None:
     own = by_step(rows, entry, [step["name"] for step in steps], notes)
     for step in steps:
         if step["name"] in own:
-            raw = own[step["name"]].raw
+            raw = own[step["name"]].counters
             step |= {"raw": dict(raw), "counters": told(raw, multiply_adds)}
     peer = peer_of(rows, entry, notes)
     if peer is not None and document["cublas"] is not None:
-        document["cublas"] |= {"kernel": peer.name, "raw": dict(peer.raw), "counters": told(peer.raw, multiply_adds)}
+        document["cublas"] |= {
+            "kernel": peer.name,
+            "raw": dict(peer.counters),
+            "counters": told(peer.counters, multiply_adds),
+        }
 
 
 def launch_each(names: Sequence[str], case: Case) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 
 from common import heat_up, machine, save, summary
 from contest import Call, Data, TorchClock, in_turns, make_data, own_copies, peers, variant_call, wrong_sets
-from counters import METRICS, command, find_ncu, profiled, told
 from transpose_cases import Case, cases_of, fastest, shape_text
 from transpose_tables import transpose_story
 from vector_copy import VARIANTS
@@ -31,7 +30,8 @@ from autotile.devices.cuda import Pointer
 from autotile.devices.gpus import find_gpu
 from autotile.devices.info import DeviceInfo
 from autotile.devices.select import open_device
-from autotile.errors import AutotileError, ConfigurationError, WrongResult
+from autotile.errors import AutotileError, ConfigurationError, EnvironmentalError, WrongResult
+from autotile.insight.ncu import WANTED, command, find_ncu, first_named, launches, ratios
 from autotile.kernels import Input, Kernel, Output, load_kernel
 from autotile.measure import make_variant
 from autotile.space import violations
@@ -83,11 +83,11 @@ def main() -> None:
         document = machine(device.info, builder.compiler) | {"dtype": DTYPE, "shapes": [c.shape for c in cases]}
         steps, copies = timed(device, builder, cases, notes)
     document |= {"steps": steps, "copies": copies, "notes": notes}
-    ncu = None if given.no_ncu else find_ncu(given.ncu)
-    if ncu is not None:
-        count(ncu, document, cases)
-    elif not given.no_ncu:
-        notes.append("Nsight Compute (ncu) was not found, so there are no counters: --ncu names it")
+    if not given.no_ncu:
+        try:
+            count(find_ncu(given.ncu), document, cases)
+        except AutotileError as error:
+            notes.append(f"there are no counters: {error}")
     print("\n".join([*transpose_story(document), *notes]))
     print("wrote", save("transpose_story", device.info, document, given.output))
 
@@ -131,7 +131,10 @@ def planned(steps: Sequence[Step], cases: Sequence[Case], device: DeviceInfo) ->
             lines.append(
                 f"{case.label}: {step.name}, {launch.blocks} blocks of {launch.threads} threads, {found.label}"
             )
-    return [*lines, " ".join(command(Path("ncu"), kernel.entry, METRICS, again([step.name for step in steps], cases)))]
+    return [
+        *lines,
+        " ".join(command(Path("ncu"), kernel.entry, first_named(WANTED), again([step.name for step in steps], cases))),
+    ]
 
 
 def again(names: Sequence[str], cases: Sequence[Case]) -> list[str]:
@@ -198,16 +201,19 @@ def right_steps(
 
 
 def count(ncu: Path, document: dict[str, Any], cases: Sequence[Case]) -> None:
-    """Adds the counters of the steps that run on every shape: launches are told apart by their order alone."""
+    """Adds the counters of the steps that run on every shape: launches are told apart by their order alone.
+
+    Raises ncu.launches' errors, and EnvironmentalError for another number of launches than there were.
+    """
     shapes = [shape_text(case.shape) for case in cases]
     steps = [entry for entry in document["steps"] if all(shape in entry["by_shape"] for shape in shapes)]
     program = again([entry["name"] for entry in steps], cases)
-    entry_point = load_kernel("transpose").entry
-    rows = profiled(ncu, entry_point, program, len(shapes) * len(steps), document["notes"])
-    places = [(shape, entry) for shape in shapes for entry in steps]
-    for number, (shape, entry) in enumerate(places):
-        raw = rows[number] if rows else None
-        entry["by_shape"][shape] |= {"raw": raw, "counters": None if raw is None else told(raw)}
+    places = [entry["by_shape"][shape] for shape in shapes for entry in steps]
+    found = launches(ncu, load_kernel("transpose").entry, WANTED, program, document["notes"])
+    if len(found) != len(places):
+        raise EnvironmentalError(f"ncu told of {len(found)} launches instead of {len(places)}")
+    for place, launch in zip(places, found, strict=True):
+        place |= {"raw": dict(launch.counters), "counters": ratios(launch.counters)}
 
 
 def launch_each(names: str, cases: Sequence[Case]) -> None:

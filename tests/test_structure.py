@@ -20,7 +20,7 @@ LAYERS = [
     {"store", "space"},
     {"build", "codegen", "sampler"},
     {"measure"},
-    {"tuner"},
+    {"tuner", "insight"},
     {"report", "runtime", "doctor"},
     {"cli"},
     {"__main__"},

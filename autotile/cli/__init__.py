@@ -12,7 +12,7 @@ import warnings
 import click
 
 from autotile import __version__
-from autotile.cli import doctor, inspect, search, transfer, verify
+from autotile.cli import doctor, explain, inspect, search, transfer, verify
 from autotile.errors import EXIT_FAILED, EXIT_INTERRUPTED, AutotileError
 
 
@@ -24,8 +24,9 @@ def autotile(context: click.Context, debug: bool) -> None:
     """Find, prove and ship the fastest version of a CUDA kernel for each GPU."""
 
 
-for command in (*search.COMMANDS, *inspect.COMMANDS, *transfer.COMMANDS, *verify.COMMANDS, *doctor.COMMANDS):
-    autotile.add_command(command)
+for room in (search, inspect, explain, transfer, verify, doctor):
+    for command in room.COMMANDS:
+        autotile.add_command(command)
 
 
 def _show_warning(message: Warning | str, *place: object, **more: object) -> None:

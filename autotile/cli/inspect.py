@@ -10,6 +10,7 @@ import click
 
 from autotile.cli.definition import definition_lines, kernel_document
 from autotile.cli.options import json_option, note, say, templates_option, write_json
+from autotile.cli.point import point_options, read_point
 from autotile.errors import EXIT_OK
 
 if TYPE_CHECKING:
@@ -138,12 +139,7 @@ def _shipped_lines(kernel: Kernel, shipped: Sequence[Record]) -> Iterator[str]:
 
 @click.command()
 @click.argument("kernel")
-@click.option("--set", "sets", multiple=True, metavar="NAME=VALUE", help="A parameter's value. May be given again.")
-@click.option("--preset", help="Start from a preset of the kernel instead of its default configuration.")
-@click.option("--dtype", help="Element type (default: the kernel's first).")
-@click.option(
-    "--problem", metavar="P", help="The text for this problem, say 'rows=4095, cols=4096' (default: 4096 a side)."
-)
+@point_options
 @click.option("--unaligned", is_flag=True, help="The text for arrays that are aligned to single elements.")
 @templates_option
 def render(
@@ -159,25 +155,10 @@ def render(
     from autotile.codegen import render as render_source
     from autotile.devices.gpus import find_gpu
     from autotile.dtypes import element_type
-    from autotile.errors import ConfigurationError
-    from autotile.kernels import load_kernel
     from autotile.report.formats.common import launch_lines
     from autotile.space import violations
-    from autotile.spec.load import parse_problem, parse_set
-    from autotile.suggest import did_you_mean
 
-    found = load_kernel(kernel, templates)
-    if preset is not None and preset not in found.presets:
-        hint = did_you_mean(preset, found.presets)
-        raise ConfigurationError(f"{found.name} has no preset {preset!r}{hint}; it has {', '.join(found.presets)}")
-    values = dict(found.presets[preset]) if preset else {}
-    for text in sets:
-        _, name, value = parse_set(text)
-        values[name] = value
-    configuration = found.configuration(values)
-    sizes = {**dict.fromkeys(found.dimensions, 4096), **({} if problem is None else parse_problem(problem))}
-    stated = sizes.pop("dtype", None)
-    asked = found.problem(sizes, stated if dtype is None else dtype)
+    found, asked, configuration = read_point(kernel, sets, preset, dtype, problem, templates)
     for message in violations(found, asked, find_gpu("h200"), configuration):
         note(f"not a feasible configuration: {message}")
     alignment = element_type(asked.dtype).itemsize if unaligned else None  # None: as the problem's offset leaves it

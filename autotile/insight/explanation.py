@@ -164,3 +164,9 @@ class Explanation:
     changes: tuple[Change, ...]
     profile: tuple[tuple[str, float | None, float | None], ...]
     notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """As `autotile explain` prints it."""
+        from autotile.insight.text import text_of  # which reads this module
+
+        return text_of(self)

@@ -71,7 +71,8 @@ class Kernel:
     `reference(inputs, problem)` gives each output in float64 (or exactly, for kernels that only move elements);
     `error_bound(inputs, problem)` the largest allowed |output − reference|, elementwise or one number; 0 is exact.
     `flops` and `bytes` are the fewest that the work needs: each input read once, each output written once.
-    `presets` are named points of the space: the classics that a student may render, run and time.
+    `presets` are named points of the space: the classics that a student may render, run and time; `baseline` is the one
+    that asks memory for most, beside which `autotile explain` puts a variant's traffic.
     `optional` sizes may be left out of a problem, and so may `switches`, which are off then. `in_place` names an input
     and the output that may take its place.
     `opaque` is true for a kernel that moves elements and never looks into them: what was tuned for one type serves all
@@ -104,6 +105,7 @@ class Kernel:
     traits: tuple[Trait, ...] = ()
     classes: tuple[ShapeClass, ...] = ()
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    baseline: str = ""
     in_place: tuple[str, ...] = ()
     opaque: bool = False
     check_sizes: tuple[CheckSizes, ...] = ()
@@ -134,6 +136,9 @@ class Kernel:
             raise KernelError(f"kernel {self.name}: {', '.join(sorted(repeated))} declared twice")
         for preset in self.presets.values():
             self.configuration(preset)
+        if self.baseline and self.baseline not in self.presets:
+            hint = did_you_mean(self.baseline, self.presets)
+            raise KernelError(f"kernel {self.name}: baseline {self.baseline!r} is no preset of it{hint}")
 
     # ---- parsed once -------------------------------------------------------------------------------------------
 

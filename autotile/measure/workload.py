@@ -150,7 +150,7 @@ def _workload(
         outputs[name] = ((layout.extent,), element.numpy)
         before.setdefault(name, unwritten(reference[name], layout, gaps))
     return Workload(
-        arguments=_arguments(kernel, problem, scalars),
+        arguments=arguments_of(kernel, problem, scalars),
         inputs=inputs,
         outputs=outputs,
         reference=reference,
@@ -162,7 +162,8 @@ def _workload(
     )
 
 
-def _arguments(kernel: Kernel, problem: Problem, scalars: Mapping[str, float]) -> tuple[WorkloadArgument, ...]:
+def arguments_of(kernel: Kernel, problem: Problem, scalars: Mapping[str, float]) -> tuple[WorkloadArgument, ...]:
+    """The kernel's arguments in C order, as a Workload has them."""
     sizes, arrays = kernel.sizes_of(problem), {argument.name for argument in kernel.arrays_of(problem)}
     scalar = element_type(problem.dtype).scalar
     passed: dict[str, np.float32 | np.float64] = {name: scalar(value) for name, value in scalars.items()}

@@ -355,6 +355,7 @@ KERNEL = Kernel(
         ),
     ),
     presets=PRESETS["PRESETS"],
+    baseline="one_element",
     reference=NUMERICS["reference"],
     error_bound=NUMERICS["error_bound"],
     flops="2 * problem.batch * problem.m * problem.n * problem.k",

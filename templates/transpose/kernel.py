@@ -290,6 +290,7 @@ KERNEL = Kernel(
         "tile32": {"layout": "plain", "block_threads": 1024},
         "tile33": {"layout": "padded", "block_threads": 1024},
     },
+    baseline="strided_reads",
     reference=reference,
     error_bound=error_bound,
     flops="0",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_ncu import FakeNcu, csv_of
 
 from autotile.devices.gpus import find_gpu
 from autotile.errors import ConfigurationError
+from autotile.insight.ncu import first_named
 from autotile.kernels import load_kernel
 
 GPU = {"device": "Some GPU", "driver": "580", "compiler": "nvcc 13", "commit": "def", "date": "2026-01-03T04"}
@@ -129,39 +130,28 @@ def test_rates_are_of_the_same_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ---- counters -------------------------------------------------------------------------------------------------------
 
-HEAD = '"ID","Kernel Name","sm__inst_issued.avg.pct_of_peak_sustained_active","gpu__time_duration.sum"'
+RAW = csv_of(
+    ["matmul", "matmul_pack", "matmul", "splitter", "gemm<128>"],
+    {"sm__inst_issued.avg.pct_of_peak_sustained_active": [10.5, 1, 90, 2, 80],
+     "gpu__time_duration.sum": [7e7, 1e4, 2e6, 1e3, 3e6]},
+)  # fmt: skip
 
 
-def raw_text(*launches: tuple[str, float, float]) -> str:
-    rows = [f'"{at}","{name}","{issue}","{time_ns}"' for at, (name, issue, time_ns) in enumerate(launches)]
-    return "\n".join(["==PROF== Connected", HEAD, '"","","%","ns"', *rows]) + "\n"
+@pytest.fixture
+def ncu(tmp_path: Path) -> FakeNcu:
+    from matmul_counters import WANTED
+
+    return FakeNcu(tmp_path / "bin", RAW, [metric for metrics in WANTED.values() for metric in metrics])
 
 
-RAW = raw_text(
-    ("matmul", 10.5, 7e7), ("matmul_pack", 1, 1e4), ("matmul", 90, 2e6), ("splitter", 2, 1e3), ("gemm<128>", 80, 3e6)
-)
-
-
-def answers(*texts: str) -> tuple[list[list[str]], Callable[..., Any]]:
-    """What ncu was asked of metrics, and a stand-in that says these texts in turn."""
-    asked: list[list[str]] = []
-
-    def run(words: Sequence[str], **options: Any) -> Any:
-        asked.append(words[list(words).index("--metrics") + 1].split(","))
-        return SimpleNamespace(stdout=texts[len(asked) - 1], stderr="", returncode=0)
-
-    return asked, run
-
-
-def test_launches_are_told_apart_by_name_and_order() -> None:
-    from matmul_counters import ISSUE, METRICS, by_step, peer_of, profiled
+def test_launches_are_told_apart_by_name_and_order(ncu: FakeNcu) -> None:
+    from matmul_counters import WANTED, by_step, peer_of, profiled
 
     notes: list[str] = []
-    asked, run = answers(RAW)
-    rows = profiled(Path("ncu"), ["program"], notes, run)
-    assert asked == [list(METRICS)]
+    rows = profiled(ncu.path, ["true"], notes)
+    assert ncu.metrics == first_named(WANTED)
     own = by_step(rows, "matmul", ["plain", "packed"], notes)
-    assert {name: row.raw[ISSUE] for name, row in own.items()} == {"plain": 10.5, "packed": 90}
+    assert {name: row.counters["issue_percent"] for name, row in own.items()} == {"plain": 10.5, "packed": 90}
     assert notes == []
     peer = peer_of(rows, "matmul", notes)
     assert peer is not None
@@ -172,58 +162,42 @@ def test_launches_are_told_apart_by_name_and_order() -> None:
     assert peer_of(rows[:3], "matmul", notes) is None
 
 
-def test_a_metric_that_a_release_lacks_costs_itself_alone() -> None:
-    from matmul_counters import FMA, METRICS, profiled
+def test_a_profiler_that_tells_nothing_is_noted(tmp_path: Path, ncu: FakeNcu) -> None:
+    from matmul_counters import profiled
 
     notes: list[str] = []
-    asked, run = answers(f"==ERROR== Failed to find metric {FMA[0]}\n", RAW)
-    rows = profiled(Path("ncu"), ["program"], notes, run)
-    assert set(asked[0]) - set(asked[1]) == {FMA[0]}
-    assert set(rows[0].raw) == set(METRICS)
-    assert notes == [f"this release of Nsight Compute has no {FMA[0]}"]
-
-
-def test_a_profiler_that_tells_nothing_is_noted() -> None:
-    from matmul_counters import METRICS, profiled
-
-    def hangs(words: list[str], timeout: float, **options: Any) -> Any:
-        raise subprocess.TimeoutExpired(words, timeout)
-
-    notes: list[str] = []
-    no_permission, lacks_all = (answers(text)[1] for text in ("==ERROR== ERR_NVGPUCTRPERM\n", "\n".join(
-        f"==ERROR== Failed to find metric {name}" for name in METRICS)))  # fmt: skip
-    for run in (no_permission, hangs, lacks_all):
-        assert profiled(Path("ncu"), ["program"], notes, run) == []
-    assert "no launch (status 0): ['==ERROR== ERR_NVGPUCTRPERM']" in notes[0]
-    assert "had not ended after 240 s" in notes[1]
-    assert len(notes) == 3
+    denied = FakeNcu(tmp_path / "denied", "==ERROR== ERR_NVGPUCTRPERM\n")
+    assert profiled(denied.path, ["true"], notes) == []
+    assert profiled(ncu.path, ["sleep", "9"], notes, limit_s=0.1) == []
+    assert "ERR_NVGPUCTRPERM" in notes[-2]
+    assert "had not ended" in notes[-1]
 
 
 def test_figures_of_counters() -> None:
-    from matmul_counters import METRICS, told
+    from matmul_counters import WANTED, told
 
-    full = dict(zip(METRICS, [None, 71.0, 80, 64, 5, 6, None, 10, 100, 20, 128, 25, 1e6], strict=True))
+    full = dict(zip(WANTED, [71.0, 80, 64, None, 10, 100, 20, 5, 6, None, 128, 25, 1e6], strict=True))
     assert told(full, 1024) == {
         "fma_percent": 71, "issue_percent": 80, "shared_wavefronts": 64, "multiply_adds_a_wavefront": 16,
         "bank_conflicts": 11, "l2_to_l1_bytes": 320, "dram_bytes": 120, "registers": 128, "occupancy_percent": 25,
     }  # fmt: skip
     assert set(told({}, 1024).values()) == {None}
-    assert told({METRICS[3]: 0.0}, 1024)["multiply_adds_a_wavefront"] is None
+    assert told({"shared_wavefronts": 0.0}, 1024)["multiply_adds_a_wavefront"] is None
 
 
-def test_counters_join_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_join_their_steps(monkeypatch: pytest.MonkeyPatch, ncu: FakeNcu) -> None:
     import matmul_counters
     import matmul_story
     from matmul_cases import Case
 
-    def profiled(ncu: Path, program: list[str], notes: list[str]) -> Any:
+    def profiled(path: Path, program: list[str], notes: list[str]) -> Any:
         assert program[program.index("--one") + 1] == "plain,packed,cublas"
-        return matmul_counters.profiled(ncu, program, notes, answers(RAW)[1])
+        return matmul_counters.profiled(path, ["true"], notes)
 
     monkeypatch.setattr(matmul_story, "profiled", profiled)
     steps: list[dict[str, Any]] = [{"name": "plain"}, {"name": "packed"}]
     document: dict[str, Any] = {"steps": steps, "cublas": {}, "notes": []}
-    matmul_story.count(Path("ncu"), document, Case((8, 8, 8), "float32"))
+    matmul_story.count(ncu.path, document, Case((8, 8, 8), "float32"))
     assert [step["counters"]["issue_percent"] for step in steps] == [10.5, 90]
     assert document["cublas"]["kernel"] == "gemm<128>"
     monkeypatch.setattr(matmul_story, "profiled", lambda *given: [])

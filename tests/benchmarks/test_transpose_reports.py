@@ -1,100 +1,21 @@
-"""What the transpose's benchmarks tell: counters of Nsight Compute, the story's steps, tables and pictures."""
+"""What the transpose's benchmarks tell: the story's steps, their counters, tables and pictures."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autotile.devices.gpus import find_gpu
-from autotile.errors import ConfigurationError
+from autotile.errors import ConfigurationError, EnvironmentalError
+from autotile.insight.ncu import Launched
 from autotile.kernels import load_kernel
 
 GPU = {"device": "Some GPU", "driver": "580", "compiler": "nvcc 13", "commit": "def", "date": "2026-01-03T04"}
-
-
-# ---- counters -------------------------------------------------------------------------------------------------------
-
-RAW = """==PROF== Connected to process 7
-==PROF== Profiling "transpose" - 0: 0%....100% - 5 passes
-"ID","Process ID","Kernel Name","Block Size","l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",\
-"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum","sm__warps_active.avg.pct_of_peak_sustained_active",\
-"smsp__inst_executed_op_shared_ld.sum"
-"","","","","sector","","%","inst"
-"1","7","transpose","(32, 32, 1)","131,072","32,768","71.5","0"
-"0","7","transpose","(32, 32, 1)","1,048,576","32,768","n/a","0"
-==PROF== Disconnected from process 7
-"""
-
-
-def test_counters_are_read_by_launch_order() -> None:
-    from counters import METRICS, number, raw_rows, told
-
-    first, second = ({name: number(row.get(name)) for name in METRICS} for row in raw_rows(RAW))
-    assert told(first)["sectors_a_load_request"] == 32
-    assert told(first)["occupancy_percent"] is None
-    assert told(second)["sectors_a_load_request"] == 4
-    assert told(second)["occupancy_percent"] == 71.5
-    assert told(second)["wavefronts_a_shared_load"] is None  # nothing of it ran, or it was not counted
-    assert told(second)["bank_conflicts"] is None
-    assert raw_rows("==ERROR== no permission\n") == []
-
-
-def test_ratios_of_counters() -> None:
-    from counters import METRICS, told
-
-    raw = dict(zip(METRICS, [32.0, 1, 8, 2, 64, 2, 5, 12, 4, 6, 70, 80, 90], strict=True))
-    assert told(raw) == {
-        "sectors_a_load_request": 32, "sectors_a_store_request": 4, "wavefronts_a_shared_load": 32,
-        "wavefronts_a_shared_store": 3, "bank_conflicts": 11, "occupancy_percent": 70, "l2_percent": 80,
-        "dram_percent": 90,
-    }  # fmt: skip
-
-
-def test_a_metric_that_a_release_lacks_costs_itself_alone() -> None:
-    from counters import METRICS, profiled
-
-    lacks = ["dram__throughput", "smsp__inst_executed_op_shared_ld.sum"]
-    asked: list[list[str]] = []
-
-    def run(words: list[str], **options: Any) -> Any:
-        asked.append(words[words.index("--metrics") + 1].split(","))
-        if len(asked) == 1:
-            said = "".join(f"==ERROR== Failed to find metric {name}\n" for name in lacks)
-            return SimpleNamespace(stdout=said, stderr="", returncode=1)
-        return SimpleNamespace(stdout=RAW, stderr="", returncode=0)
-
-    notes: list[str] = []
-    rows = profiled(Path("ncu"), "transpose", ["program"], 2, notes, run)
-    assert asked[0] == list(METRICS)
-    gone = {name for name in METRICS if name.startswith("dram__throughput") or name == lacks[1]}
-    assert set(asked[0]) - set(asked[1]) == gone
-    assert len(gone) == 2
-    assert [set(row) for row in rows] == [set(METRICS)] * 2
-    assert "this release of Nsight Compute has no " in notes[0]
-
-
-def test_a_profiler_that_tells_nothing_is_noted() -> None:
-    from counters import profiled
-
-    def refused(words: list[str], **options: Any) -> Any:
-        return SimpleNamespace(stdout="", stderr="==ERROR== ERR_NVGPUCTRPERM\n", returncode=1)
-
-    def hangs(words: list[str], timeout: float, **options: Any) -> Any:
-        raise subprocess.TimeoutExpired(words, timeout)
-
-    notes: list[str] = []
-    for run in (refused, hangs):
-        assert profiled(Path("ncu"), "transpose", ["program"], 2, notes, run) == []
-    assert "0 launches instead of 2" in notes[0]
-    assert "ERR_NVGPUCTRPERM" in notes[0]
-    assert "had not ended" in notes[1]
 
 
 # ---- the story ------------------------------------------------------------------------------------------------------
@@ -125,20 +46,25 @@ def test_counters_go_to_the_steps_that_ran_on_every_shape(monkeypatch: pytest.Mo
     import transpose_story
     from transpose_cases import cases_of
 
-    asked: list[Any] = []
+    asked: list[str] = []
 
-    def profiled(ncu: Path, kernel: str, program: list[str], launches: int, notes: list[str]) -> Any:
-        asked.append((program[program.index("--one") + 1], launches))
-        return [dict.fromkeys(("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",), float(n)) for n in range(launches)]
+    def launches(ncu: Path, kernel: str, wanted: Any, program: list[str], notes: list[str]) -> list[Launched]:
+        asked.append(program[program.index("--one") + 1])
+        return [Launched(kernel, {"load_sectors": 4.0 * n, "load_requests": 1.0}) for n in range(4)]
 
-    monkeypatch.setattr(transpose_story, "profiled", profiled)
-    steps = [{"name": name, "by_shape": {"8x8": {}, "9x9": {}}} for name in "ab"]
+    monkeypatch.setattr(transpose_story, "launches", launches)
+    steps: list[dict[str, Any]] = [{"name": name, "by_shape": {"8x8": {}, "9x9": {}}} for name in "ab"]
     steps.insert(1, {"name": "half", "by_shape": {"8x8": {}}})
     document = {"steps": steps, "notes": []}
     transpose_story.count(Path("ncu"), document, cases_of("8x8,9x9", "float32"))
-    assert asked == [("a,b", 4)]
-    raw = {(s["name"], shape): list(of["raw"].values()) for s in steps for shape, of in s["by_shape"].items() if of}  # type: ignore[attr-defined]
-    assert raw == {("a", "8x8"): [0], ("b", "8x8"): [1], ("a", "9x9"): [2], ("b", "9x9"): [3]}
+    assert asked == ["a,b"]
+    places = {(step["name"], shape): found for step in steps for shape, found in step["by_shape"].items() if found}
+    assert {place: found["raw"]["load_sectors"] for place, found in places.items()} == {
+        ("a", "8x8"): 0, ("b", "8x8"): 4, ("a", "9x9"): 8, ("b", "9x9"): 12,
+    }  # fmt: skip
+    assert places["b", "9x9"]["counters"]["sectors_a_load_request"] == 12
+    with pytest.raises(EnvironmentalError, match="4 launches instead of 2"):
+        transpose_story.count(Path("ncu"), document, cases_of("9x9", "float32"))
 
 
 # ---- tables and pictures --------------------------------------------------------------------------------------------

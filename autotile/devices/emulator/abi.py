@@ -1,12 +1,18 @@
-"""The runtime's structures and functions as ctypes sees them: the twin of abi.h, state.h, trace.h and runtime.cpp."""
+"""The runtime's structures and functions as ctypes sees them: the twin of abi.h, state.h, trace.h, protections.h and
+runtime.cpp."""
 
 from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
-VERSION = 2
+VERSION = 3
 LAUNCHED = 0
+ARGUMENT_SHIFT = 40
+"""Where the number of its buffer stands in a traced address of global memory (trace_address of memory.h)."""
+WINDOW_ADDRESS = 1 << 24
+"""From here on the traced addresses of shared memory are those of a cluster's windows (kWindowAddress of memory.h)."""
+WARP_LANES = 32
 
 # AutotileParameterKind
 POINTER_KIND, SIGNED_KIND, UNSIGNED_KIND, FLOATING_KIND, OPAQUE_KIND = range(5)
@@ -37,6 +43,10 @@ class LaunchBuffer(ctypes.Structure):
     _fields_ = [("begin", c_void_p), ("bytes", c_uint64), ("unit_shift", c_uint32), ("writable", c_uint32)]
 
 
+class Widening(ctypes.Structure):
+    _fields_ = [("pc", c_uint32), ("store", c_uint32), ("shared", c_uint32), ("group", c_uint32), ("bytes", c_uint32)]
+
+
 class LaunchRequest(ctypes.Structure):
     _fields_ = [
         ("grid", c_uint32 * 3),
@@ -52,6 +62,8 @@ class LaunchRequest(ctypes.Structure):
         ("limit_s", c_double),
         ("entry", c_uint32),
         ("cluster_blocks", c_uint32),
+        ("widenings", POINTER(Widening)),
+        ("widening_count", c_uint64),
     ]
 
 
@@ -81,13 +93,35 @@ class FoundSite(ctypes.Structure):
         ("store", c_uint32),
         ("shared", c_uint32),
         ("bytes", c_uint32),
-        ("pad", c_uint32),
+        ("merged", c_uint32),
         ("requests", c_uint64),
         ("lanes", c_uint64),
         ("total", c_uint64),
         ("ideal", c_uint64),
         ("worst", c_uint64),
+        ("used_bytes", c_uint64),
+        ("group", c_uint32),
+        ("widest", c_uint32),
+        ("example_lanes", c_uint32),
+        ("pad", c_uint32),
+        ("example", c_uint64 * WARP_LANES),
     ]
+
+
+class FoundProtection(ctypes.Structure):
+    _fields_ = [("line", c_uint32), ("op", c_uint32), ("first_pc", c_uint32), ("pc", c_uint32), ("count", c_uint64)]
+
+
+class FoundBarrier(ctypes.Structure):
+    _fields_ = [("line", c_uint64), ("passes", c_uint64)]
+
+
+class FoundFootprint(ctypes.Structure):
+    _fields_ = [(name, c_uint64) for name in ("blocks", "sectors", "runs", "pairs", "paired_runs", "joined")]
+
+
+class FoundCopies(ctypes.Structure):
+    _fields_ = [("copies", c_uint64), ("waits", c_uint64), ("left", c_uint64)]
 
 
 def declare(library: ctypes.CDLL) -> None:
@@ -99,6 +133,14 @@ def declare(library: ctypes.CDLL) -> None:
     library.autotile_diagnostics.restype = POINTER(FoundDiagnostic)
     library.autotile_sites.argtypes = [POINTER(c_uint64)]
     library.autotile_sites.restype = POINTER(FoundSite)
+    library.autotile_protections.argtypes = [POINTER(c_uint64)]
+    library.autotile_protections.restype = POINTER(FoundProtection)
+    library.autotile_barriers.argtypes = [POINTER(c_uint64)]
+    library.autotile_barriers.restype = POINTER(FoundBarrier)
+    library.autotile_footprints.restype = POINTER(FoundFootprint)
+    library.autotile_copy_counts.restype = POINTER(FoundCopies)
+    library.autotile_call_sites.argtypes = [POINTER(c_uint64)]
+    library.autotile_call_sites.restype = POINTER(c_uint32)
     library.autotile_static_shared_bytes.restype = c_uint64
     library.autotile_static_shared_bytes.argtypes = [c_uint32]
     library.autotile_shared_places.restype = SharedPlaces

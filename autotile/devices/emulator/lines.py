@@ -19,14 +19,14 @@ class LineTable:
 
     def __init__(self, shared_object: Path) -> None:
         self._shared_object = shared_object
-        self._known: dict[int, int | None] = {}
+        self._known: dict[int, tuple[int, ...]] = {}
 
     def resolve(self, return_addresses: Iterable[int]) -> None:
         """Looks up return addresses, relative to the image. Without addr2line they stay unknown."""
         asked = sorted({address for address in return_addresses if address and address not in self._known})
         if not asked:
             return
-        self._known.update(dict.fromkeys(asked))
+        self._known.update(dict.fromkeys(asked, ()))
         tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
         if tool is None:
             return
@@ -45,9 +45,14 @@ class LineTable:
             frame = _FRAME.search(text)
             if address is not None:
                 current = int(address.group(1), 16) + 1
-            elif frame is not None and self._known.get(current) is None:
+            elif frame is not None and current in self._known:
                 # Frames in the emulator's own headers are passed over: the kernel's line called them.
-                self._known[current] = int(frame.group(1))
+                self._known[current] += (int(frame.group(1)),)
 
     def line(self, return_address: int) -> int | None:
-        return self._known.get(return_address)
+        """The line that was written for this address, wherever it was inlined."""
+        return next(iter(self._known.get(return_address, ())), None)
+
+    def called_from(self, return_address: int) -> tuple[int, ...]:
+        """The lines of the calls through which that line was inlined, the innermost first."""
+        return self._known.get(return_address, ())[1:]

@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,13 +21,20 @@ import numpy.typing as npt
 from autotile.devices.emulator import abi
 from autotile.devices.emulator.arguments import PackedArguments, pack_arguments
 from autotile.devices.emulator.lines import LineTable
-from autotile.devices.emulator.report import Report
-from autotile.devices.emulator.results import MemoryMap, collect_accesses, collect_diagnostics
+from autotile.devices.emulator.report import Copies, Report
+from autotile.devices.emulator.results import (
+    MemoryMap,
+    collect_accesses,
+    collect_diagnostics,
+    collect_footprints,
+    collect_protections,
+)
 from autotile.errors import LaunchError, UnsupportedByEmulator
 
 Mode = Literal["run", "check", "trace"]
 Order = Literal["forward", "backward"]
 Dim3: TypeAlias = "tuple[int, int, int]"
+Widths: TypeAlias = "Mapping[tuple[int, str, str], int]"
 Argument: TypeAlias = "npt.NDArray[Any] | np.generic | int | float | None"
 
 MAX_BLOCK = (1024, 1024, 64)
@@ -142,6 +149,7 @@ class EmulatedProgram:
         blocks: Sequence[int] | None = None,
         limit_s: float = DEFAULT_LIMIT_S,
         entry_suffix: str = "",
+        widths: Widths | None = None,
     ) -> Report:
         """Runs the kernel on its arguments in place and says what it found.
 
@@ -151,19 +159,24 @@ class EmulatedProgram:
         memory, "trace" counts sectors and wavefronts as well. `order` turns the order of blocks and threads round;
         `blocks` are the linear numbers of the blocks to run, None for all; a cluster runs as a whole. After `limit_s`
         the launch stops with a diagnostic "timeout", after a fault with the fault's own. `entry_suffix` names a step.
-        Raises LaunchError for a launch that CUDA refuses.
+        `widths` are those of the GPU's machine code, by line, op and space: 8 or 16 bytes, the widest on that line.
+        Mode "trace" counts requests as wide as that where a warp's lanes all go on right behind their last access of
+        the line, with no barrier between; only with addr2line, on Linux. Raises LaunchError for a launch that CUDA
+        refuses.
         """
         entry = self._entry(entry_suffix)
         self._check_launch(entry, grid, block, shared_bytes, blocks, mode, limit_s)
         if blocks is not None:
             blocks = list(dict.fromkeys(number - number % entry.cluster[0] for number in blocks))
         packed = pack_arguments(arguments, self._parameters)
+        widenings = self._widenings(widths or {})
         numbers = None if blocks is None else np.ascontiguousarray(blocks, dtype=np.int64)
         request = abi.LaunchRequest(
             grid=grid, block=block, shared_bytes=shared_bytes, level=_LEVELS[mode], backward=order == "backward",
             buffer_count=len(packed.buffers), buffers=packed.buffers, arguments=packed.pointers,
             blocks=None if numbers is None else numbers.ctypes.data, block_count=0 if numbers is None else len(numbers),
             limit_s=limit_s, entry=entry.number, cluster_blocks=entry.cluster[0],
+            widenings=widenings, widening_count=len(widenings),
         )  # fmt: skip
         with _LAUNCHING:
             started = time.perf_counter()
@@ -187,7 +200,35 @@ class EmulatedProgram:
         first = self._library.autotile_diagnostics(ctypes.byref(count))
         diagnostics = collect_diagnostics(first[: count.value], self._lines, memory)
         first = self._library.autotile_sites(ctypes.byref(count))
-        return Report(diagnostics, collect_accesses(first[: count.value], self._lines), run_s)
+        accesses = collect_accesses(first[: count.value], self._lines, memory)
+        first = self._library.autotile_protections(ctypes.byref(count))
+        protections = collect_protections(first[: count.value], self._lines)
+        first = self._library.autotile_barriers(ctypes.byref(count))
+        barriers = tuple(sorted((barrier.line, barrier.passes) for barrier in first[: count.value]))
+        loaded, stored = collect_footprints(self._library.autotile_footprints())
+        copies = self._library.autotile_copy_counts().contents
+        return Report(
+            diagnostics, accesses, run_s, protections, barriers, loaded, stored,
+            Copies(copies.copies, copies.waits, copies.left),
+        )  # fmt: skip
+
+    def _widenings(self, widths: Widths) -> ctypes.Array[abi.Widening]:
+        """What the runtime needs to know of `widths`: every call for an access on those lines, by its place."""
+        by_line: dict[int | None, list[tuple[int, str, str, int]]] = {}
+        for group, ((line, op, space), size) in enumerate(widths.items(), start=1):
+            by_line.setdefault(line, []).append((group, op, space, size))
+        pcs: list[int] = []
+        if widths:
+            with _LAUNCHING:
+                count = ctypes.c_uint64()
+                pcs = sorted(self._library.autotile_call_sites(ctypes.byref(count))[: count.value])
+            self._lines.resolve(pcs)
+        entries = [
+            abi.Widening(pc, op == "store", space == "shared", group, size)
+            for pc in pcs
+            for group, op, space, size in by_line.get(self._lines.line(pc), ())
+        ]
+        return (abi.Widening * len(entries))(*entries)
 
     def _check_launch(
         self,

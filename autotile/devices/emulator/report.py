@@ -7,6 +7,7 @@ from typing import Literal
 
 Op = Literal["load", "store"]
 Space = Literal["global", "shared"]
+RaceOp = Literal["read-after-write", "write-after-read", "write-after-write"]
 
 # By weight: a fault stops the launch; a race explains the unwritten memory and the divergence around it.
 KINDS = (
@@ -44,7 +45,7 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class Access:
-    """The accesses of one line, of one op, space and width.
+    """The accesses of one line to one array of global memory, or to shared memory, of one op and width.
 
     A request is one instruction of a warp, `lanes` its mean count of active lanes. `per_request`, `ideal_per_request`
     (means), `worst` and `total` count 32-byte sectors in global memory and wavefronts in shared. `used_bytes` are what
@@ -80,28 +81,71 @@ class Access:
 
 @dataclass(frozen=True)
 class Protection:
-    """Accesses of two warps to one place of shared memory that a barrier of the block, and none but it, kept in order.
+    """Accesses of two warps to one place of shared memory that one barrier, and none but it, kept in order: one of the
+    block, or of its cluster.
 
     `op` says how they would race without it; `first_line` came before it, `line` after. `count` says how often.
     """
 
     barrier_line: int
-    op: Literal["read-after-write", "write-after-read", "write-after-write"]
+    op: RaceOp
     first_line: int | None
     line: int | None
     count: int
 
 
 @dataclass(frozen=True)
+class Footprint:
+    """The sectors of global memory that the traced blocks touched, each once a block (a cluster counts as one block).
+
+    `sectors` and `runs` (of sectors side by side) are sums over `blocks`. Of the `paired_runs` of blocks whose
+    predecessor was traced too, `joined` go on where a run of that one begins or ends.
+    """
+
+    blocks: int = 0
+    sectors: int = 0
+    runs: int = 0
+    paired_runs: int = 0
+    joined: int = 0
+
+    @property
+    def run_bytes(self) -> float:
+        """Mean length of a block's runs; 0 where it touched nothing."""
+        return 32.0 * self.sectors / self.runs if self.runs else 0.0
+
+    @property
+    def joined_share(self) -> float:
+        return self.joined / self.paired_runs if self.paired_runs else 0.0
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Asynchronous copies of all traced threads, how often these waited for some, and the groups of copies that the
+    waits left on their way."""
+
+    copies: int = 0
+    waits: int = 0
+    left: int = 0
+
+    @property
+    def depth(self) -> float:
+        """Groups on their way beyond the one that is waited for, in the mean."""
+        return self.left / self.waits if self.waits else 0.0
+
+
+@dataclass(frozen=True)
 class Report:
     """A launch: what it did wrong (nothing, if empty), how long it took, and, in mode "trace", what its accesses cost,
-    what its barriers protected, and how often blocks passed each, by line."""
+    what its barriers protected, how often blocks passed each, by line, and its footprint in global memory."""
 
     diagnostics: tuple[Diagnostic, ...]
     accesses: tuple[Access, ...]
     run_s: float
     protections: tuple[Protection, ...] = ()
     barriers: tuple[tuple[int, int], ...] = ()
+    loaded: Footprint = Footprint()
+    stored: Footprint = Footprint()
+    copies: Copies = Copies()
 
 
 def _at(line: int | None) -> str:

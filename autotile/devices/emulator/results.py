@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from autotile.devices.emulator import abi
 from autotile.devices.emulator.lines import LineTable
-from autotile.devices.emulator.report import KINDS, Access, Diagnostic
+from autotile.devices.emulator.report import KINDS, Access, Diagnostic, Footprint, Protection, RaceOp
 
 # What SplitFault of cluster.h says.
 SPLIT_FAULTS = (
@@ -19,6 +21,7 @@ SPLIT_FAULTS = (
 
 # How far from a buffer an address may lie and still be told by its distance.
 _NEAR_BYTES = 1 << 20
+_BANKS_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,25 @@ class MemoryMap:
     static_shared: tuple[int, int]
     dynamic_shared: tuple[int, int]
     windows: tuple[int, int] = (0, 0)
+
+    @property
+    def arguments(self) -> list[int]:
+        """The argument of each of the launch's buffers: the first, where several are one and the same array."""
+        first: dict[tuple[int, int], int] = {}
+        for argument, address, size in self.buffers:
+            first.setdefault((address, size), argument)
+        return list(first.values())
+
+    def relative(self, site: abi.FoundSite) -> tuple[int, ...]:
+        """The addresses of a site's example, from the array's start or in the block's shared memory, where the dynamic
+        array lies behind the static ones. What they lie off a 16-byte bound, or a bank, stays."""
+        addresses: list[int] = site.example[: site.example_lanes]
+        if not site.shared:
+            return tuple(address % (1 << abi.ARGUMENT_SHIFT) for address in addresses)
+        (start, static_bytes), (dynamic, _), (_, stride) = self.static_shared, self.dynamic_shared, self.windows
+        inside = (a if a < abi.WINDOW_ADDRESS else (a - abi.WINDOW_ADDRESS) % stride for a in addresses)
+        moved = dynamic - start - -(-static_bytes // _BANKS_BYTES) * _BANKS_BYTES
+        return tuple(a - moved if a >= dynamic - start else a for a in inside)
 
     def describe(self, address: int, size: int) -> str:
         """Names the place of `size` bytes at `address`: its distance from the memory that was probably meant."""
@@ -102,21 +124,66 @@ def collect_diagnostics(
     return tuple(sorted(merged.values(), key=lambda d: KINDS.index(d.kind)))
 
 
-def collect_accesses(found: Sequence[abi.FoundSite], lines: LineTable) -> tuple[Access, ...]:
-    """One Access a line, op, space and width: compilers unroll, so that a line may be many sites."""
+@dataclass
+class _Sums:
+    """What the sites of one access come to, and the costliest of them."""
+
+    costliest: abi.FoundSite
+    requests: int = 0
+    lanes: int = 0
+    total: int = 0
+    ideal: int = 0
+    used_bytes: int = 0
+
+    def add(self, site: abi.FoundSite) -> None:
+        self.requests += site.requests
+        self.lanes += site.lanes
+        self.total += site.total
+        self.ideal += site.ideal
+        self.used_bytes += site.used_bytes
+        if site.worst > self.costliest.worst:
+            self.costliest = site
+
+
+def collect_accesses(found: Sequence[abi.FoundSite], lines: LineTable, memory: MemoryMap) -> tuple[Access, ...]:
+    """One Access a line, way to it, op, space, array and width: compilers unroll, so that a line may be many sites."""
     lines.resolve(site.pc for site in found)
-    merged: dict[tuple[int, int, int, int], list[int]] = {}
+    merged: dict[tuple[int, tuple[int, ...], int, int, int, int, int], _Sums] = {}
     for site in found:
-        if not site.requests:
-            continue
-        sums = merged.setdefault((lines.line(site.pc) or 0, site.shared, site.store, site.bytes), [0, 0, 0, 0, 0])
-        for place, value in enumerate((site.requests, site.lanes, site.total, site.ideal)):
-            sums[place] += value
-        sums[4] = max(sums[4], site.worst)
+        if site.requests:
+            key = (
+                lines.line(site.pc) or 0, lines.called_from(site.pc), site.shared, site.store, site.bytes,
+                -1 if site.shared else site.example[0] >> abi.ARGUMENT_SHIFT, site.merged,
+            )  # fmt: skip
+            merged.setdefault(key, _Sums(site)).add(site)
+    arguments = memory.arguments
     return tuple(
         Access(
             line or None, "store" if store else "load", "shared" if shared else "global", access_bytes,
-            requests, lanes / requests, total / requests, ideal / requests, worst, total,
+            sums.requests, sums.lanes / sums.requests, sums.total / sums.requests, sums.ideal / sums.requests,
+            sums.costliest.worst, sums.total, sums.used_bytes, called_from, None if shared else arguments[buffer],
+            memory.relative(sums.costliest), bool(widened),
         )
-        for (line, shared, store, access_bytes), (requests, lanes, total, ideal, worst) in sorted(merged.items())
+        for (line, called_from, shared, store, access_bytes, buffer, widened), sums in sorted(
+            merged.items(), key=lambda item: item[0]
+        )
     )  # fmt: skip
+
+
+def collect_protections(found: Sequence[abi.FoundProtection], lines: LineTable) -> tuple[Protection, ...]:
+    """One Protection a barrier, op and pair of lines, in that order."""
+    lines.resolve(address for one in found for address in (one.first_pc, one.pc))
+    counts: Counter[tuple[int, str, int, int]] = Counter()
+    for one in found:
+        key = (one.line, abi.DIAGNOSTIC_OPS[one.op], lines.line(one.first_pc) or 0, lines.line(one.pc) or 0)
+        counts[key] += one.count
+    return tuple(
+        Protection(barrier, cast(RaceOp, op), first or None, line or None, count)
+        for (barrier, op, first, line), count in sorted(counts.items())
+    )
+
+
+def collect_footprints(found: Any) -> tuple[Footprint, Footprint]:
+    """Of loads, and of stores."""
+    loaded, stored = (Footprint(f.blocks, f.sectors, f.runs, f.paired_runs, f.joined) for f in found[:2])
+    return loaded, stored

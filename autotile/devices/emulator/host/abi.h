@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AUTOTILE_ABI 2
+#define AUTOTILE_ABI 3
 // 227 KiB is the most shared memory that any device up to sm_120 gives a block.
 #define AUTOTILE_ARENA_BYTES (227 * 1024)
 #define AUTOTILE_EXPORT __attribute__((visibility("default")))

@@ -4,7 +4,8 @@
 
 #include "cluster.h"
 #include "global_memory.h"
-#include "trace.h"
+#include "merging.h"
+#include "protections.h"
 
 static double now_s() {
     timespec t;
@@ -73,8 +74,11 @@ static __attribute__((noinline)) void access_shared(size_t offset, unsigned byte
     char* p = shared.begin + offset;
     if (!shared_room(offset, bytes)) fault(kOutOfBounds, kind, pc, p, bytes);
     if ((uintptr_t)p & (bytes - 1)) fault(kMisaligned, kind, pc, p, bytes);
+    if (launch.level == kTrace) {
+        uint32_t source = note_shared(*shared.shadow, offset, bytes, kind, pc);
+        trace_access(pc, kind != kRead, true, bytes, (uint64_t)offset, source);
+    }
     if (launch.level >= kRaces) check_shared(*shared.shadow, offset, bytes, kind, pc);
-    if (launch.level == kTrace) trace_access(pc, kind != kRead, true, bytes, (uint64_t)offset);
 }
 
 // The counters tell the windows of a cluster from the block's own shared memory; their banks are the same.
@@ -88,9 +92,11 @@ static void access_window(char* p, unsigned bytes, AccessKind kind, uint32_t pc)
         fault(kOutOfBounds, kind, pc, p, bytes);
     if ((uintptr_t)p & (bytes - 1)) fault(kMisaligned, kind, pc, p, bytes);
     note_window_access(rank, kind, pc);
+    if (launch.level == kTrace) {
+        uint32_t source = note_shared(shadows[rank], offset, bytes, kind, pc);
+        trace_access(pc, kind != kRead, true, bytes, (uint64_t)(p - windows.begin) + kWindowAddress, source);
+    }
     if (launch.level >= kRaces) check_shared(shadows[rank], offset, bytes, kind, pc);
-    if (launch.level == kTrace)
-        trace_access(pc, kind != kRead, true, bytes, (uint64_t)(p - windows.begin) + kWindowAddress);
 }
 
 static __attribute__((noinline)) void access_elsewhere(char* p, unsigned bytes, AccessKind kind, uint32_t pc) {
@@ -108,6 +114,10 @@ static __attribute__((noinline)) void access_elsewhere(char* p, unsigned bytes, 
     if (launch.level == kTrace) trace_access(pc, kind != kRead, false, bytes, trace_address(*buffer, p));
 }
 
+static __attribute__((noinline)) void trace_plain_read(size_t offset, unsigned bytes, uint32_t pc) {
+    trace_access(pc, false, true, bytes, (uint64_t)offset, note_read(*shared.shadow, offset, bytes, pc));
+}
+
 static __attribute__((always_inline)) inline void access(char* p, unsigned bytes, AccessKind kind, uint32_t pc) {
     if (__builtin_expect(!launch.fiber, 0)) return;
     count_tick(pc);
@@ -117,7 +127,7 @@ static __attribute__((always_inline)) inline void access(char* p, unsigned bytes
     if (launch.level == kBounds) {
         if (aligned && shared_room((size_t)offset, bytes)) return;
     } else if (kind == kRead && aligned && (size_t)offset < shared.limit && is_plain_read((size_t)offset, bytes)) {
-        if (launch.level == kTrace) trace_access(pc, false, true, bytes, (uint64_t)offset);
+        if (launch.level == kTrace) trace_plain_read((size_t)offset, bytes, pc);
         return;
     }
     access_shared((size_t)offset, bytes, kind, pc);

@@ -4,98 +4,14 @@
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
-#include <string.h>
 #ifdef __linux__
 #include <elf.h>
 #include <link.h>
 #endif
 
+#include "call_sites.h"
 #include "faults.h"
 #include "schedule.h"
-
-// ------------------------------------------------------------------------------- callbacks of the instrumented kernel
-
-#define AUTOTILE_ACCESS(bytes)                                                                                         \
-    void __tsan_read##bytes(void* p) { access((char*)p, bytes, kRead, AUTOTILE_CALLER); }                              \
-    void __tsan_write##bytes(void* p) { access((char*)p, bytes, kWrite, AUTOTILE_CALLER); }                            \
-    void __tsan_volatile_read##bytes(void* p) { access((char*)p, bytes, kRead, AUTOTILE_CALLER); }                     \
-    void __tsan_volatile_write##bytes(void* p) { access((char*)p, bytes, kWrite, AUTOTILE_CALLER); }                   \
-    void __tsan_unaligned_read##bytes(void* p) { access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER); }          \
-    void __tsan_unaligned_write##bytes(void* p) { access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER); }        \
-    void __tsan_unaligned_volatile_read##bytes(void* p) { access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER); } \
-    void __tsan_unaligned_volatile_write##bytes(void* p) {                                                             \
-        access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                    \
-    }                                                                                                                  \
-    void __tsan_read_write##bytes(void* p) {                                                                           \
-        access((char*)p, bytes, kRead, AUTOTILE_CALLER);                                                               \
-        access((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                              \
-    }                                                                                                                  \
-    void __tsan_unaligned_read_write##bytes(void* p) {                                                                 \
-        access_unaligned((char*)p, bytes, kRead, AUTOTILE_CALLER);                                                     \
-        access_unaligned((char*)p, bytes, kWrite, AUTOTILE_CALLER);                                                    \
-    }
-
-// The compilers turn plain loops into calls of memcpy and memset; the empty asm keeps these from calling themselves.
-static void copy_bytes(char* target, const char* source, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) {
-        target[i] = source[i];
-        asm volatile("" ::: "memory");
-    }
-}
-
-static void copy_checked(char* target, const char* source, size_t bytes, uint32_t pc) {
-    if (bytes && launch.fiber && launch.instrumented) {
-        access_range((char*)source, bytes, kRead, pc);
-        access_range(target, bytes, kWrite, pc);
-    }
-    if (target <= source) return copy_bytes(target, source, bytes);
-    for (size_t i = bytes; i-- > 0;) {
-        target[i] = source[i];
-        asm volatile("" ::: "memory");
-    }
-}
-
-extern "C" {
-AUTOTILE_ACCESS(1)
-AUTOTILE_ACCESS(2)
-AUTOTILE_ACCESS(4)
-AUTOTILE_ACCESS(8)
-AUTOTILE_ACCESS(16)
-void __tsan_read_range(void* p, size_t bytes) { access_range((char*)p, bytes, kRead, AUTOTILE_CALLER); }
-void __tsan_write_range(void* p, size_t bytes) { access_range((char*)p, bytes, kWrite, AUTOTILE_CALLER); }
-void __tsan_init() {}
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
-void __tsan_vptr_update(void**, void*) {}
-void __tsan_vptr_read(void**) {}
-
-// Hidden in the library, so that the kernel's copies of whole structures are seen as well.
-void* memcpy(void* target, const void* source, size_t bytes) {
-    copy_checked((char*)target, (const char*)source, bytes, AUTOTILE_CALLER);
-    return target;
-}
-void* memmove(void* target, const void* source, size_t bytes) {
-    copy_checked((char*)target, (const char*)source, bytes, AUTOTILE_CALLER);
-    return target;
-}
-void* memset(void* target, int value, size_t bytes) {
-    if (bytes && launch.fiber && launch.instrumented) access_range((char*)target, bytes, kWrite, AUTOTILE_CALLER);
-    for (size_t i = 0; i < bytes; i++) {
-        ((char*)target)[i] = (char)value;
-        asm volatile("" ::: "memory");
-    }
-    return target;
-}
-void* __tsan_memcpy(void* target, const void* source, size_t bytes) {
-    copy_checked((char*)target, (const char*)source, bytes, AUTOTILE_CALLER);
-    return target;
-}
-void* __tsan_memmove(void* target, const void* source, size_t bytes) {
-    copy_checked((char*)target, (const char*)source, bytes, AUTOTILE_CALLER);
-    return target;
-}
-void* __tsan_memset(void* target, int value, size_t bytes) { return memset(target, value, bytes); }
-}
 
 // ---------------------------------------------------------------------------- what the kernel's built-in functions
 // call
@@ -191,7 +107,8 @@ extern "C" void autotile_copy_async(void* target, const void* source, size_t byt
     if (copied == 16)
         __builtin_memcpy(copy.words, source, 16);
     else
-        for (unsigned i = 0; i < copied; i++) ((char*)copy.words)[i] = ((const char*)source)[i];
+        copy_bytes((char*)copy.words, (const char*)source, copied);  // a memcpy would count as the kernel's own access
+    copy_counts.copies++;
     launch.busy = true;
     fiber.copies.push(copy);
     launch.busy = false;
@@ -201,6 +118,7 @@ extern "C" void autotile_copy_commit(void) { launch.fiber->open_group++; }
 
 extern "C" void autotile_copy_wait(size_t pending_groups) {
     uint32_t committed = launch.fiber->open_group;
+    copy_counts.waits++, copy_counts.left += pending_groups;
     if (pending_groups < committed) land_copies(committed - (uint32_t)pending_groups, false);
 }
 
@@ -256,7 +174,14 @@ struct LaunchRequest {
     int64_t block_count;
     double limit_s;
     uint32_t entry, cluster_blocks;
+    const Widening* widenings;
+    uint64_t widening_count;
 };
+
+static void find_image() {
+    Dl_info info;
+    if (!image_base && dladdr((void*)&autotile_shared_rank, &info)) image_base = (uintptr_t)info.dli_fbase;
+}
 
 static void add_constants() {
     if (constants.size) return;
@@ -288,8 +213,7 @@ AUTOTILE_EXPORT uint64_t autotile_static_shared_bytes(uint32_t entry) {
 }
 
 static void prepare_memory(const LaunchRequest& request) {
-    Dl_info info;
-    if (!image_base && dladdr((void*)&autotile_shared_rank, &info)) image_base = (uintptr_t)info.dli_fbase;
+    find_image();
     add_constants();
     shared.begin = autotile_shared_begin + 1024;
     shared.static_bytes = autotile_static_shared_bytes(request.entry);
@@ -307,6 +231,9 @@ static void prepare_memory(const LaunchRequest& request) {
     for (uint32_t rank = 0; launch.level >= kRaces && rank < launch.cluster_blocks; rank++) reset_shadow(shadows[rank]);
     shared.shadow = shadows;
     reset_trace();
+    reset_footprints();
+    reset_protections();
+    widenings = request.widenings, widening_count = (uint32_t)request.widening_count;
     block_starts.clear();
     diagnostic_count = 0;
 }
@@ -367,6 +294,28 @@ AUTOTILE_EXPORT const Site* autotile_sites(uint64_t* count) {
     return sites;
 }
 
+AUTOTILE_EXPORT const Protection* autotile_protections(uint64_t* count) {
+    *count = protection_count;
+    return protections;
+}
+
+AUTOTILE_EXPORT const Footprint* autotile_footprints() { return footprints; }
+
+AUTOTILE_EXPORT const CopyCounts* autotile_copy_counts() { return &copy_counts; }
+
+AUTOTILE_EXPORT const BarrierPasses* autotile_barriers(uint64_t* count) {
+    *count = barrier_count;
+    return barrier_passes;
+}
+
+// The return addresses of all calls for an access that machine code may make wider.
+AUTOTILE_EXPORT const uint32_t* autotile_call_sites(uint64_t* count) {
+    find_image();
+    find_call_sites();
+    *count = call_sites.size;
+    return call_sites.data;
+}
+
 struct SharedPlaces {
     void *fixed, *dynamic, *windows;  // windows: of a cluster's blocks, null without
     uint64_t window_stride;
@@ -383,6 +332,7 @@ AUTOTILE_EXPORT void autotile_release() {
     for (Fiber& fiber : every_fiber)
         if (fiber.copies.capacity) fiber.copies.release();  // most have never been touched
     for (Array<Logged>& log : lane_logs) log.release();
+    release_footprints();
     for (Shadow& shadow : shadows) {
         shadow.cells.release();
         shadow.readers.release();
@@ -390,5 +340,6 @@ AUTOTILE_EXPORT void autotile_release() {
     buffers.release();
     block_starts.release();
     constants.release();
+    call_sites.release();
 }
 }

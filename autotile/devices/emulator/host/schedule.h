@@ -31,6 +31,7 @@ static void check_copy(char* target, const char* source, unsigned bytes, unsigne
     ptrdiff_t offset = shared_offset(target);
     if (offset < 0 || !shared_room((size_t)offset, bytes)) fault(kOutOfBounds, kWrite, pc, target, bytes);
     if ((uintptr_t)target & (bytes - 1)) fault(kMisaligned, kWrite, pc, target, bytes);
+    uint32_t word = 0;
     if (copied) {
         Buffer* buffer = buffer_at(source, copied);
         if (!buffer) fault(kOutOfBounds, kRead, pc, source, copied);
@@ -45,16 +46,21 @@ static void check_copy(char* target, const char* source, unsigned bytes, unsigne
                 done += piece;
             }
         }
-        if (launch.level == kTrace) trace_access(pc, false, false, copied, trace_address(*buffer, source));
+        if (launch.level == kTrace) {
+            uint64_t address = trace_address(*buffer, source);
+            word = (uint32_t)(address / 4) | 0x80000000u;  // never 0, in the same bank
+            trace_access(pc, false, false, copied, address);
+        }
     }
     if (launch.level >= kRaces) {
         Shadow& shadow = *shared.shadow;
         unsigned needed = narrow_shift((size_t)offset, bytes);
         if (needed < shadow.shift) refine_shadow(shadow, needed);
+        if (launch.level == kTrace) note_write(shadow, (size_t)offset, bytes, pc, false);
         for (size_t i = (size_t)offset >> shadow.shift; i <= ((size_t)offset + bytes - 1) >> shadow.shift; i++)
             check_shared_write(shadow, i, (size_t)offset, pc, false);
     }
-    if (launch.level == kTrace) trace_access(pc, true, true, bytes, (uint64_t)offset);
+    if (launch.level == kTrace) trace_access(pc, true, true, bytes, (uint64_t)offset, word);
 }
 
 // ------------------------------------------------------------------------------------------------ warp-wide operations
@@ -242,6 +248,7 @@ static bool pass_barrier() {
         fibers[i].warp_epoch = 0;
     }
     launch.epoch++;
+    if (launch.level == kTrace) note_barrier(at->line);
     return true;
 }
 
@@ -266,7 +273,9 @@ static bool pass_cluster_barrier() {
     }
     if (!waiting) return false;
     launch.phase++;
+    uint32_t phase_before = launch.phase_epoch;
     launch.phase_epoch = ++launch.epoch;
+    if (launch.level == kTrace) note_cluster_barrier(at->line, phase_before);
     const Fiber* other = done ? done : odd;
     if (other) report_divergence(waiting, launch.cluster_blocks * launch.thread_count, *at, *other, true);
     return true;
@@ -340,12 +349,15 @@ static void run_cluster(int64_t first_block) {
             resume_block(first_block + launch.rank);
             if (launch.phase == 0) {
                 global_orders[launch.rank] = GlobalOrder{};
+                begin_guard();
                 start_fibers();
             }
             run_block();
+            last_epochs[launch.rank] = launch.epoch;
             if (launch.stopped) return;
             if (launch.cluster_blocks > 1) end_turn(block_is_done());
         }
     } while (pass_cluster_barrier());
     report_early_exits(first_block);
+    if (launch.level == kTrace) end_footprint(first_block);
 }

@@ -1,16 +1,23 @@
 // Counts what a warp's accesses cost: 32-byte sectors of global memory, wavefronts (passes over the 32 banks) of
 // shared.
 #pragma once
-#include "state.h"
+#include "footprint.h"
 
+// One access instruction of the host's code. `merged`: requests that the GPU's machine code makes of several of its own.
+// `group` and `widest` say which accesses may merge and how far (see merging.h), 0 for none. `example` holds the
+// addresses of the `example_lanes` lanes of the first request that cost `worst`.
 struct Site {
     uint64_t pc;
-    uint32_t store, shared, bytes, pad;
-    uint64_t requests, lanes, total, ideal, worst;
+    uint32_t store, shared, bytes, merged;
+    uint64_t requests, lanes, total, ideal, worst, used_bytes;
+    uint32_t group, widest, example_lanes, pad;
+    uint64_t example[kWarpLanes];
 };
 
+// `source`: of a read of shared memory, the place that wrote what it read, if the last barrier alone kept the two apart;
+// of an asynchronous copy's store, which word of global memory it comes from; else 0.
 struct Logged {
-    uint32_t site, bytes;
+    uint32_t site, source;
     uint64_t address;
 };
 
@@ -22,36 +29,77 @@ static Array<Logged> lane_logs[kWarpLanes];
 // A lane that logs more between two barriers is cut there, like all its neighbours, to bound the memory.
 static constexpr size_t kMaxLogged = 1 << 18;
 
+// The last sites that were asked for: most accesses find theirs here.
+struct RecentSite {
+    uint32_t pc, kind, site;
+};
+static constexpr uint32_t kRecentSites = 1024;
+static RecentSite recent_sites[kRecentSites];
+
 static void reset_trace() {
     site_count = 0;
     for (uint16_t& entry : site_table) entry = 0;
+    for (RecentSite& recent : recent_sites) recent = RecentSite{};
     for (Array<Logged>& log : lane_logs) log.clear();
 }
 
-static uint32_t find_site(uint64_t pc, bool store, bool shared_space, unsigned bytes) {
+// The width that the GPU's machine code gives the accesses of one instruction; in the order of `pc`.
+struct Widening {
+    uint32_t pc, store, shared, group, bytes;
+};
+static const Widening* widenings;
+static uint32_t widening_count;
+
+static void widen(Site& site) {
+    uint32_t low = 0, high = widening_count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (widenings[middle].pc < site.pc)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < widening_count && widenings[low].pc == site.pc; low++) {
+        const Widening& w = widenings[low];
+        if (w.store == site.store && w.shared == site.shared && w.bytes > site.bytes)
+            site.group = w.group, site.widest = w.bytes;
+    }
+}
+
+static __attribute__((noinline)) uint32_t find_site(uint64_t pc, bool store, bool shared_space, unsigned bytes, bool merged = false) {
     uint64_t key = pc * 64 + store * 32 + shared_space * 31 + bytes;
     size_t slot = (key * 0x9E3779B97F4A7C15ull) >> 50;
     for (;; slot = (slot + 1) % (2 * kMaxSites)) {
         if (!site_table[slot]) break;
         const Site& s = sites[site_table[slot] - 1];
-        if (s.pc == pc && s.store == store && s.shared == shared_space && s.bytes == bytes)
+        if (s.pc == pc && s.store == store && s.shared == shared_space && s.bytes == bytes && s.merged == merged)
             return site_table[slot] - 1u;
     }
     if (site_count == kMaxSites) return kMaxSites - 1;
     Site fresh{};
-    fresh.pc = pc, fresh.store = store, fresh.shared = shared_space, fresh.bytes = bytes;
+    fresh.pc = pc, fresh.store = store, fresh.shared = shared_space, fresh.bytes = bytes, fresh.merged = merged;
+    if (!merged) widen(fresh);
     sites[site_count] = fresh;
     site_table[slot] = (uint16_t)(site_count + 1);
     return site_count++;
 }
 
-static __attribute__((noinline)) void trace_access(uint32_t pc, bool store, bool shared_space, unsigned bytes,
-                                                   uint64_t address) {
+static __attribute__((noinline)) void grow_log(Array<Logged>& log) {
+    launch.busy = true;
+    log.reserve(log.capacity ? 2 * log.capacity : 256);
+    launch.busy = false;
+}
+
+static inline void trace_access(uint32_t pc, bool store, bool shared_space, unsigned bytes, uint64_t address,
+                                uint32_t source = 0) {
     Array<Logged>& log = lane_logs[launch.thread % kWarpLanes];
     if (log.size >= kMaxLogged) return;
-    launch.busy = true;
-    log.push(Logged{find_site(pc, store, shared_space, bytes), bytes, address});
-    launch.busy = false;
+    RecentSite& recent = recent_sites[(pc ^ pc >> 10) % kRecentSites];
+    uint32_t kind = bytes << 2 | (uint32_t)store << 1 | (uint32_t)shared_space;
+    if (recent.pc != pc || recent.kind != kind)
+        recent = RecentSite{pc, kind, find_site(pc, store, shared_space, bytes)};
+    if (log.size == log.capacity) grow_log(log);
+    log.data[log.size++] = Logged{recent.site, source, address};
 }
 
 // A small set in the order of arrival: the newest is the likeliest to come again.
@@ -73,10 +121,20 @@ static bool has_stride(const Logged* const* lanes, unsigned count, uint64_t stri
     return true;
 }
 
+static void add_cost(Site& site, const Logged* const* lanes, unsigned count, uint64_t cost) {
+    site.total += cost;
+    if (cost <= site.worst) return;
+    site.worst = cost;
+    site.example_lanes = count;
+    for (unsigned i = 0; i < count; i++) site.example[i] = lanes[i]->address;
+}
+
 static void count_sectors(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
     uint64_t touched, wanted_bytes;
     if (has_stride(lanes, count, bytes)) {
-        touched = ((lanes[count - 1]->address + bytes - 1) >> 5) - (lanes[0]->address >> 5) + 1;
+        uint64_t first = lanes[0]->address >> 5, last = (lanes[count - 1]->address + bytes - 1) >> 5;
+        note_sectors(site.store, first, last);
+        touched = last - first + 1;
         wanted_bytes = (uint64_t)count * bytes;
     } else {
         Distinct sectors, addresses;
@@ -85,11 +143,12 @@ static void count_sectors(Site& site, const Logged* const* lanes, unsigned count
             for (uint64_t s = first; s <= last; s++) sectors.add(s);
             addresses.add(lanes[i]->address);
         }
+        for (unsigned i = 0; i < sectors.size; i++) note_sectors(site.store, sectors.items[i], sectors.items[i]);
         touched = sectors.size, wanted_bytes = (uint64_t)addresses.size * bytes;
     }
-    site.total += touched;
+    site.used_bytes += wanted_bytes;
     site.ideal += (wanted_bytes + 31) / 32;
-    if (touched > site.worst) site.worst = touched;
+    add_cost(site, lanes, count, touched);
 }
 
 // Passes over the banks for lanes that go together: the most distinct words that one bank must give.
@@ -139,17 +198,47 @@ static unsigned wide_passes(const Logged* const* lanes, unsigned count, unsigned
     return passes;
 }
 
-// 64-bit accesses go by half warps, 128-bit by quarters. An approximation: NVIDIA does not publish the rule.
+static unsigned distinct_addresses(const Logged* const* lanes, unsigned count) {
+    Distinct addresses;
+    for (unsigned i = 0; i < count; i++) addresses.add(lanes[i]->address);
+    return addresses.size;
+}
+
+// An asynchronous copy reads its data from the banks of L1, 128 bytes wide as well, and what conflicts there takes passes
+// of its own. Exact for copies of 4 and 8 bytes on an H200; those of 16, which pass L1 by, take that many or more, as
+// their data arrive.
+static unsigned copy_passes(const Logged* const* lanes, unsigned count, unsigned bytes) {
+    unsigned step = bytes <= 4 ? kWarpLanes : 128 / bytes, passes = 0;
+    for (unsigned first = 0; first < count; first += step) {
+        Logged sources[kWarpLanes];
+        const Logged* read[kWarpLanes];
+        unsigned size = 0;
+        for (unsigned i = first; i < count && i < first + step; i++) {
+            if (!lanes[i]->source) continue;
+            sources[size].address = (uint64_t)lanes[i]->source * 4;
+            read[size] = &sources[size];
+            size++;
+        }
+        if (size > 1) passes += bank_passes(read, size, bytes).passes - 1;
+    }
+    return passes;
+}
+
+// 64-bit accesses go by half warps, 128-bit by quarters. NVIDIA does not publish the rule; it gives the counts of an
+// H200 to the last one wherever they could be compared.
 static void count_wavefronts(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
     Passes all;
-    if (bytes == 4 && (has_stride(lanes, count, 0) || has_stride(lanes, count, 4)))
+    if (bytes == 4 && has_stride(lanes, count, 0))
         all.passes = all.words = 1;
+    else if (bytes == 4 && has_stride(lanes, count, 4))
+        all.passes = 1, all.words = count;
     else
         all = bank_passes(lanes, count, bytes);
     unsigned passes = bytes <= 4 ? all.passes : wide_passes(lanes, count, bytes);
-    site.total += passes;
+    if (site.store) passes += copy_passes(lanes, count, bytes);
+    site.used_bytes += bytes < 4 ? (uint64_t)distinct_addresses(lanes, count) * bytes : all.words * 4ull;
     site.ideal += (all.words + 31) / 32;
-    if (passes > site.worst) site.worst = passes;
+    add_cost(site, lanes, count, passes);
 }
 
 static void count_request(uint32_t site_index, const Logged* const* lanes, unsigned count) {
@@ -216,18 +305,4 @@ static void count_divergent(unsigned lane_count) {
         }
         for (unsigned lane = 0; lane < lane_count; lane++) counts[site][lane] = 0;
     }
-}
-
-// Called when a warp has come to a barrier or its end.
-static void count_warp(unsigned lane_count) {
-    if (lanes_agree(lane_count)) {
-        const Logged* lanes[kWarpLanes];
-        for (size_t i = 0; i < lane_logs[0].size; i++) {
-            for (unsigned lane = 0; lane < lane_count; lane++) lanes[lane] = &lane_logs[lane][i];
-            count_request(lanes[0]->site, lanes, lane_count);
-        }
-    } else {
-        count_divergent(lane_count);
-    }
-    for (Array<Logged>& log : lane_logs) log.clear();
 }

@@ -1,0 +1,75 @@
+"""A trace's accesses as patterns: of the whole launch, with the line of the source and words for their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from autotile.devices.emulator.report import Access, Space
+from autotile.dtypes import element_type
+from autotile.insight.barriers import code_at
+from autotile.insight.explanation import Pattern
+from autotile.insight.patterns import describe
+from autotile.insight.traced import Trace, TracedEntry
+from autotile.measure.variant import Variant
+
+SHARED = "shared memory"
+
+
+def patterns_of(trace: Trace, variant: Variant) -> tuple[Pattern, ...]:
+    """Of all functions of the launch: the costliest of global memory first, then the costliest of shared memory."""
+    lines = variant.source.text.splitlines()
+    found = [pattern for entry in trace.entries for pattern in _of_entry(entry, variant, lines)]
+    totals = {space: sum(_cost(p) for p in found if p.space == space) for space in ("global", "shared")}
+    found = [replace(p, percent_of_cost=100.0 * _cost(p) / max(totals[p.space], 1e-9)) for p in found]
+    return tuple(sorted(found, key=lambda p: (p.space, -p.percent_of_cost, p.line or 0)))
+
+
+def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Iterator[Pattern]:
+    element = element_type(variant.problem.dtype)
+    offset_bytes = variant.problem.offset * element.itemsize
+    widest = max((a.access_bytes for a in entry.accesses if a.space == "shared"), default=4)
+    for access in entry.accesses:
+        # An array that is read in wide words keeps its rows on such: padding must not move them off.
+        shape = describe(access, element.itemsize, offset_bytes=offset_bytes, row_unit_bytes=max(4, widest))
+        moved = access.moved_bytes
+        yield Pattern(
+            entry=entry.entry,
+            line=access.line,
+            called_from=access.called_from,
+            code=code_at(lines, access.line),
+            op=access.op,
+            space=access.space,
+            array=_array(access, variant),
+            access_bytes=access.access_bytes,
+            from_machine_code=access.from_machine_code,
+            requests=access.requests * entry.scale,
+            lanes=access.lanes,
+            per_request=access.per_request,
+            ideal_per_request=access.ideal_per_request,
+            worst=access.worst,
+            used_percent=100.0 * min(1.0, access.used_bytes / moved) if moved else 0.0,
+            percent_of_cost=0.0,
+            shape=shape.name,
+            words=shape.words,
+            fix=shape.fix,
+            addresses=access.example,
+        )
+
+
+def _cost(pattern: Pattern) -> float:
+    """Sectors, or wavefronts, of the launch."""
+    return pattern.requests * pattern.per_request
+
+
+def passes(pattern: Pattern) -> float:
+    """That the load/store units take for it: one for each wavefront, and for every 4 sectors of a request."""
+    return _cost(pattern) if pattern.space == "shared" else pattern.requests * max(1.0, pattern.per_request / 4)
+
+
+def _array(access: Access, variant: Variant) -> str:
+    space: Space = access.space
+    arguments = variant.kernel.arguments
+    if space == "shared" or access.argument is None or not 0 <= access.argument < len(arguments):
+        return SHARED if space == "shared" else ""
+    return arguments[access.argument].name

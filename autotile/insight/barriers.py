@@ -1,0 +1,49 @@
+"""What the barriers of a traced launch kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotile.devices.emulator.report import Protection
+from autotile.insight.explanation import Barrier
+from autotile.insight.traced import TracedEntry
+
+NOTHING = (
+    "in the blocks traced, nothing that one warp did before it met what another did behind it: it may be needed at "
+    "other sizes, or not at all (try without it on the emulator, which reports a race)"
+)
+
+
+def barriers_of(entry: TracedEntry, lines: Sequence[str]) -> tuple[Barrier, ...]:
+    """In the order of the source, whose lines `lines` are."""
+    return tuple(
+        Barrier(entry.entry, line or None, code_at(lines, line), passes / entry.traced_blocks, _protects(entry, line))
+        for line, passes in sorted(entry.barriers)
+    )
+
+
+def code_at(lines: Sequence[str], line: int | None) -> str:
+    """A line of the source, counted from 1, without its indent and its comment; empty where there is none."""
+    if line is None or not 1 <= line <= len(lines):
+        return ""
+    return lines[line - 1].partition("//")[0].strip()
+
+
+def _protects(entry: TracedEntry, line: int) -> tuple[str, ...]:
+    found = sorted(
+        (p for p in entry.protections if p.barrier_line == line), key=lambda p: (-p.count, p.op, str(p.first_line))
+    )
+    return tuple(dict.fromkeys(_sentence(p) for p in found)) or (NOTHING,)
+
+
+def _sentence(p: Protection) -> str:
+    first, second = _line(p.first_line), _line(p.line)
+    if p.op == "read-after-write":
+        return f"what {first} stores is there before {second} reads it"
+    if p.op == "write-after-read":
+        return f"all have read it in {first} before {second} overwrites it"
+    return f"what {first} stores is there before {second} stores over it"
+
+
+def _line(line: int | None) -> str:
+    return "an unknown line" if line is None else f"line {line}"

@@ -1,0 +1,167 @@
+"""What other values would do: neighbours of a configuration, and the kernel's first presets, estimated like itself."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from itertools import islice
+
+from autotile.build import Builder
+from autotile.devices.emulator.device import EmulatorDevice
+from autotile.errors import CompileError, ExpressionError, LaunchError, ToolchainMissing, UnsupportedByEmulator
+from autotile.insight.explanation import Change
+from autotile.insight.timing import time_of_trace
+from autotile.insight.traced import Trace, trace_variant
+from autotile.kernels import Kernel, Parameter
+from autotile.measure.variant import Variant, make_variant
+from autotile.space import violations
+from autotile.types import Binary, Configuration, Value
+
+MOST_TRIED, FIRST_TRIED, MOST_TOLD = 12, 6, 3
+PRESET, FIRST_PRESETS = "preset", 4
+"""The classics come first among a kernel's presets. The best of them is told too: what is wrong may take more than one
+parameter to mend."""
+
+LEAST_GAIN = 0.03
+TRACE_S = 0.1
+
+_RATIOS = {
+    "sectors_a_load_request": "sectors a load",
+    "sectors_a_store_request": "sectors a store",
+    "wavefronts_a_shared_load": "wavefronts a shared load",
+    "wavefronts_a_shared_store": "wavefronts a shared store",
+}
+
+
+def changes_of(
+    variant: Variant, device: EmulatorDevice, builder: Builder, before: Trace, time_ms: float, budget_s: float
+) -> tuple[Change, ...]:
+    """The best of the neighbours that gain something, the best first, as far as `budget_s` seconds reach; last the best
+    preset, if that gains more.
+
+    `before` is the variant's own trace, without widths of machine code, and `time_ms` its estimate: what a neighbour
+    gains by such an estimate, it is taken to gain by this one too.
+    """
+    until = time.perf_counter() + budget_s
+    usual = time_of_trace(before, variant, device.info).time_ms
+    others = [*neighbours(variant, device)]
+    asked = [*others[:FIRST_TRIED], *presets(variant, device), *others[FIRST_TRIED:]]
+    waiting = deque((name, value, other, builder.submit(other.source)) for name, value, other in asked)
+    found: list[Change] = []
+    while waiting and time.perf_counter() < until:
+        name, value, other, future = waiting.popleft()
+        after = _traced(future, other, device, max(0.01, until - time.perf_counter()))
+        if after is None:
+            continue
+        gained = time_ms * time_of_trace(after, other, device.info).time_ms / usual
+        if gained < (1 - LEAST_GAIN) * time_ms:
+            found.append(Change(name, value, gained, _words(before, after, time_ms, gained)))
+    for *_, future in waiting:
+        future.cancel()
+    found.sort(key=lambda change: change.time_ms)
+    told = [change for change in found if change.name != PRESET][:MOST_TOLD]
+    best = min((change.time_ms for change in told), default=time_ms)
+    named = [change for change in found if change.name == PRESET and change.time_ms < (1 - LEAST_GAIN) * best]
+    return (*told, *named[:1])
+
+
+def neighbours(variant: Variant, device: EmulatorDevice) -> Iterator[tuple[str, str, Variant]]:
+    """Feasible ones that differ in one parameter, with its name and its value there; MOST_TRIED at most."""
+    found = (
+        (name, shown(configuration[name]), other)
+        for name, configuration in nearest(variant.kernel, variant.configuration)
+        if (other := _feasible(variant, configuration, device)) is not None
+    )
+    return islice(found, MOST_TRIED)
+
+
+def presets(variant: Variant, device: EmulatorDevice) -> Iterator[tuple[str, str, Variant]]:
+    """The first of the kernel's."""
+    for name, values in islice(variant.kernel.presets.items(), FIRST_PRESETS):
+        other = _feasible(variant, variant.kernel.configuration(values), device)
+        if other is not None:
+            yield PRESET, name, other
+
+
+def _feasible(variant: Variant, configuration: Configuration, device: EmulatorDevice) -> Variant | None:
+    """None for one that is not, and for one that is the variant itself."""
+    try:
+        if violations(variant.kernel, variant.problem, device.info, configuration):
+            return None
+        other = make_variant(variant.kernel, variant.problem, configuration)
+    except (ExpressionError, LaunchError):
+        return None
+    same = other.source.text == variant.source.text and other.launch == variant.launch
+    return None if same else other
+
+
+def nearest(kernel: Kernel, configuration: Configuration) -> Iterator[tuple[str, Configuration]]:
+    """All that differ in one parameter, in rounds: its nearest searched values, then the next ones. Names and switches
+    have no order, so all of them are near."""
+    steps = [
+        (_distance(parameter, configuration[parameter.name], value), number, parameter.name, value)
+        for number, parameter in enumerate(kernel.parameters)
+        for value in parameter.domain
+        if value != configuration[parameter.name]
+    ]
+    for _, _, name, value in sorted(steps, key=lambda step: step[:2]):
+        yield name, kernel.configuration({**configuration, name: value})
+
+
+def _distance(parameter: Parameter, now: Value, other: Value) -> int:
+    if isinstance(now, (bool, str)):
+        return 0
+    numbers = sorted({*(int(v) for v in parameter.domain), int(now)})
+    return abs(numbers.index(int(now)) - numbers.index(int(other)))
+
+
+def _traced(future: Future[Binary], variant: Variant, device: EmulatorDevice, limit_s: float) -> Trace | None:
+    """None for one that cannot be built in time, or cannot be run here, or is wrong."""
+    try:
+        trace = trace_variant(device, variant, future.result(limit_s), budget_s=TRACE_S)
+    except (CompileError, LaunchError, NotInTime, ToolchainMissing, UnsupportedByEmulator):
+        return None
+    return None if trace.diagnostics else trace
+
+
+def _words(before: Trace, after: Trace, time_ms: float, gained_ms: float) -> str:
+    """What changed most of what requests cost beyond the least, or else of what all of them cost; and the times."""
+    was, now = _excess(before), _excess(after)
+    moved = sorted((name for name in was.keys() & now.keys() if _differs(was[name], now[name])), key=lambda name: (
+        -abs(was[name] - now[name]), name))  # fmt: skip
+    told = [f"{before.per_request[name]:.3g} → {after.per_request[name]:.3g} {_RATIOS[name]}" for name in moved[:2]]
+    if not told:
+        was, now = _totals(before), _totals(after)
+        told = [f"{100 * (now[name] / was[name] - 1):+.0f} % {name}" for name in was if _differs(was[name], now[name])]
+    return ", ".join([*told, f"≈{time_ms:.3g} → ≈{gained_ms:.3g} ms (estimate)"])
+
+
+def _differs(was: float, now: float) -> bool:
+    return was > 0 and abs(now / was - 1) > 0.05
+
+
+def _excess(trace: Trace) -> dict[str, float]:
+    """Of the main function: what its requests cost over the least that would do, by the names of `per_request`."""
+    costs = dict.fromkeys(_RATIOS, 0.0)
+    least = dict.fromkeys(_RATIOS, 0.0)
+    for access in trace.main.accesses:
+        name = f"sectors_a_{access.op}_request" if access.space == "global" else f"wavefronts_a_shared_{access.op}"
+        costs[name] += access.total
+        least[name] += access.requests * access.ideal_per_request
+    return {name: costs[name] / least[name] for name in costs if least[name]}
+
+
+def _totals(trace: Trace) -> dict[str, float]:
+    """Sectors and wavefronts of the whole launch."""
+    totals = {"sectors": 0.0, "wavefronts": 0.0}
+    for entry in trace.entries:
+        for access in entry.accesses:
+            totals["sectors" if access.space == "global" else "wavefronts"] += access.total * entry.scale
+    return totals
+
+
+def shown(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

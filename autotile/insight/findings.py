@@ -1,0 +1,205 @@
+"""What costs, and what to change, in the order of its weight in the estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from autotile.devices.emulator.estimate import HIDING_WARPS
+from autotile.devices.emulator.report import Diagnostic
+from autotile.devices.info import DeviceInfo
+from autotile.insight.accesses import passes
+from autotile.insight.explanation import Occupancy, Pattern, Roofline
+from autotile.insight.patterns import TERMS, WAVEFRONT
+from autotile.insight.sharing import size
+from autotile.types import Launch
+
+LEAST_WEIGHT = 0.03
+"""Of the estimate: what weighs less is no finding."""
+
+REPEATED = 4.0
+"""So many times the least bytes, and more, is read again and again."""
+
+_UNITS = {
+    "DRAM": "the GPU's memory (DRAM), which moves what the work needs at the data sheet's bandwidth",
+    "L2": "the way to the L2 cache, by which all sectors come that the first cache does not hold",
+    "LSU": "the load/store units, which take a pass for each wavefront and for every 4 sectors of a request",
+    "arithmetic": "arithmetic, at the data sheet's peak without tensor cores",
+    "issue": "issuing instructions, of which a scheduler starts one a clock",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that findings are made of."""
+
+    device: DeviceInfo
+    launch: Launch
+    patterns: tuple[Pattern, ...]
+    units_ms: Mapping[str, float]
+    occupancy: Occupancy
+    roofline: Roofline
+    shared_bytes: int
+    spill_bytes: int
+
+    def saved_ms(self, factors: Mapping[str, float]) -> float:
+        """What the estimate would lose if these units had so much less to do (a factor of 0 to 1 each): units overlap,
+        so that only a busy one counts."""
+        before = math.fsum(ms**4 for ms in self.units_ms.values())
+        after = math.fsum((ms * factors.get(name, 1.0)) ** 4 for name, ms in self.units_ms.items())
+        return self.roofline.time_ms * (1 - (after / before) ** 0.25) if before else 0.0
+
+    @property
+    def passes(self) -> float:
+        return sum(passes(p) for p in self.patterns)
+
+    @property
+    def busiest(self) -> str:
+        return max(self.units_ms, key=lambda name: self.units_ms[name])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence or two, and the estimated time that it is about."""
+
+    weight_ms: float
+    words: str
+
+
+def findings_of(facts: Facts, diagnostics: Iterable[Diagnostic] = ()) -> tuple[str, ...]:
+    """Faults first; then what costs, by its weight; last what bounds the variant in any case."""
+    faults = [f"It is wrong: {found.message}." for found in diagnostics]
+    found = [*_from_patterns(facts), *_from_traffic(facts), *_from_launch(facts)]
+    weighty = sorted(
+        (f for f in found if f.weight_ms >= LEAST_WEIGHT * facts.roofline.time_ms), key=lambda f: -f.weight_ms
+    )
+    return tuple(_once([*faults, *(f.words for f in weighty), _bound(facts, nothing_else=not faults and not weighty)]))
+
+
+def _from_patterns(facts: Facts) -> Iterator[Finding]:
+    for p in facts.patterns:
+        if not p.fix:
+            continue
+        waste = 1.0 - p.ideal_per_request / max(p.per_request, 1e-9)
+        factors = {"LSU": 1 - waste * passes(p) / max(facts.passes, 1e-9)}
+        if p.space == "global":
+            factors["L2"] = 1 - waste * p.percent_of_cost / 100
+        unit = "sectors" if p.space == "global" else "wavefronts"
+        array = "shared memory" if p.space == "shared" else f"`{p.array}`" if p.array else "global memory"
+        what = f"loads from {array}" if p.op == "load" else f"stores to {array}"
+        yield Finding(
+            facts.saved_ms(factors),
+            f"{place(p)}: {what}: {p.words}. These are {p.percent_of_cost:.0f} % of all {unit}. To change: {p.fix}.",
+        )
+
+
+def place(pattern: Pattern) -> str:
+    """`Line 12, `a[i] = b[j];``"""
+    where = "An unknown line" if pattern.line is None else f"Line {pattern.line}"
+    step = f" of {pattern.entry.strip('_')}" if pattern.entry else ""
+    step += f" (called from line {pattern.called_from[-1]})" if pattern.called_from else ""
+    return f"{where}{step}{f', `{pattern.code}`' if pattern.code else ''}"
+
+
+def _from_traffic(facts: Facts) -> Iterator[Finding]:
+    """Bytes that are asked for again and again, however well each request lies."""
+    found = [p for p in facts.patterns if p.space == "global"]
+    needed = sum(p.requests * p.ideal_per_request * 32 for p in found)
+    times = needed / max(facts.roofline.least_bytes, 1)
+    if times >= REPEATED:
+        share = sum(passes(p) for p in found) / max(facts.passes, 1e-9)
+        loads = sum(p.requests * p.lanes for p in found if p.op == "load")
+        again = (
+            f" A thread loads {2 * loads / facts.roofline.flops:.2g} elements for each multiply-add."
+            if facts.roofline.flops
+            else ""
+        )
+        cure = (
+            "larger tiles load each element fewer times"
+            if facts.shared_bytes
+            else "let a block load a tile into shared memory once, and its threads read it there"
+        )
+        yield Finding(
+            facts.saved_ms({"L2": 1 / times, "LSU": 1 - share * (1 - 1 / times)}),
+            f"Threads ask for the same elements again and again: {size(needed)} in all, {times:.0f} times the "
+            f"{size(facts.roofline.least_bytes)} that the work needs.{again} To change: {cure}.",
+        )
+    multiply_adds = facts.roofline.flops / 2 / facts.device.warp_size
+    wavefronts = sum(
+        p.requests * (p.ideal_per_request if p.fix else p.per_request) for p in facts.patterns if p.space == "shared"
+    )
+    a_clock = facts.roofline.peak_tflops * 1e3 / (2 * 32 * facts.device.clock_ghz * facts.device.sm_count)
+    if multiply_adds and wavefronts / multiply_adds * a_clock > 1:
+        each = wavefronts / multiply_adds
+        yield Finding(
+            facts.saved_ms({"LSU": 1 - wavefronts / max(facts.passes, 1e-9) * (1 - 1 / (each * a_clock))}),
+            f"Shared memory takes {each:.2g} wavefronts{WAVEFRONT} for each multiply-add of a warp. A multiprocessor "
+            f"does one wavefront a clock, where it could do {a_clock:.0f} multiply-adds. To change: let each thread "
+            "compute several elements (4×4, 8×8) in registers, so that a value, once loaded, serves several of them.",
+        )
+
+
+def _from_launch(facts: Facts) -> Iterator[Finding]:
+    time_ms, blocks, multiprocessors = facts.roofline.time_ms, facts.launch.blocks, facts.device.sm_count
+    share = blocks / multiprocessors
+    idle = 1 - share / math.ceil(share)
+    if share < 1:
+        yield Finding(
+            time_ms * idle,
+            f"The launch has {blocks} blocks for {multiprocessors} multiprocessors: {100 * idle:.0f} % of the GPU has "
+            "nothing to do. To change: smaller tiles, or several blocks that share one tile's work.",
+        )
+    elif idle > 0:
+        yield Finding(
+            time_ms * idle,
+            f"{blocks} blocks do not divide among {multiprocessors} multiprocessors: in the end {100 * idle:.0f} % of "
+            "the GPU's time is spent waiting for the last ones. To change: smaller tiles, or other numbers of them.",
+        )
+    o = facts.occupancy
+    warps = min(o.warps, math.ceil(share) * (o.warps // max(1, o.blocks)))
+    if 0 < warps < HIDING_WARPS:
+        cure = " or ".join(_LESS[name] for name in o.limited_by if name in _LESS) if share > o.blocks else ""
+        yield Finding(
+            time_ms * (1 - warps / HIDING_WARPS),
+            f"A multiprocessor holds only {warps} of {o.most_warps} warps: while some wait for memory there are too "
+            f"few others to go on. To change: {cure or 'more blocks, or more threads in each'}.",
+        )
+    if facts.spill_bytes:
+        yield Finding(
+            0.05 * time_ms,
+            f"The compiler ran out of registers: {facts.spill_bytes} bytes of each thread's values go to memory and "
+            "back (they spill). To change: fewer elements a thread, or a bound on registers that is less tight.",
+        )
+
+
+_LESS = {
+    "registers": "fewer registers a thread (a smaller register tile)",
+    "shared memory": "less shared memory a block (smaller tiles, fewer stages)",
+    "blocks": "more threads a block",
+    "threads": "blocks whose threads divide the multiprocessor's",
+}
+
+
+def _bound(facts: Facts, nothing_else: bool) -> str:
+    name, r = facts.busiest, facts.roofline
+    unit = _UNITS.get(name, name)
+    opening = "Nothing weighty is wrong. " if nothing_else else ""
+    ceiling = "memory's bandwidth" if r.bound == "memory" else "peak arithmetic"
+    about = "≈" if r.estimated else ""
+    return (
+        f"{opening}What bounds it is {unit}: that alone would take ≈{facts.units_ms[name]:.3g} ms (estimate) of "
+        f"{about}{r.time_ms:.3g} ms. The ceiling for this problem, {ceiling}, allows {r.attainable_ms:.3g} ms."
+    )
+
+
+def _once(sentences: Iterable[str]) -> Iterator[str]:
+    """Each term is explained where it comes first."""
+    said: set[str] = set()
+    for sentence in sentences:
+        for term in TERMS:
+            if term in sentence:
+                first, _, rest = sentence.partition(term)
+                sentence = first + ("" if term in said else term) + rest.replace(term, "")
+                said.add(term)
+        yield sentence

@@ -1,0 +1,176 @@
+"""Traces some blocks of a variant's real launch on the emulator, whatever the problem's size.
+
+Results are not checked, and most memory is never touched: arrays too large to fill are zeros that the system hands out
+page by page. What a block does to memory depends on its place, not on the values, in every kernel whose indices are not
+data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotile.devices.base import Array
+from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.emulator.program import EmulatedProgram
+from autotile.devices.emulator.report import Access, Copies, Diagnostic, Footprint, Protection, Report
+from autotile.dtypes import element_type
+from autotile.kernels import Input
+from autotile.measure.random_data import random_array
+from autotile.measure.variant import Variant
+from autotile.measure.workload import arguments_of, takes_place
+from autotile.types import SCRATCH, Binary, LaunchStep
+
+Widths = Mapping[tuple[int, str, str], int]
+"""By line, op and space: the widest access, in bytes, of the GPU's machine code (see build/sass.py)."""
+
+RANDOM_BYTES = 16 << 20
+"""Arrays of so many bytes in all are filled with random values; larger ones hold zeros."""
+
+ALIGNMENT_BYTES = 256
+FEWEST, MOST = 2, 64
+"""Blocks that are traced of a launch which has more."""
+
+
+@dataclass(frozen=True)
+class TracedEntry:
+    """What some blocks of one function did: `entry` is its suffix, "" for the main one. Counts are of those blocks."""
+
+    entry: str
+    launch_blocks: int
+    traced_blocks: int
+    accesses: tuple[Access, ...]
+    protections: tuple[Protection, ...]
+    barriers: tuple[tuple[int, int], ...]
+    cluster_blocks: int = 1
+    loaded: Footprint = Footprint()
+    stored: Footprint = Footprint()
+    copies: Copies = Copies()
+
+    @property
+    def scale(self) -> float:
+        return self.launch_blocks / self.traced_blocks
+
+    @property
+    def per_request(self) -> dict[str, float]:
+        """Sectors a global request and wavefronts a shared one, on average, by name; none where there was none."""
+        requests, totals = Counter[str](), Counter[str]()
+        for access in self.accesses:
+            name = f"sectors_a_{access.op}_request" if access.space == "global" else f"wavefronts_a_shared_{access.op}"
+            requests[name] += access.requests
+            totals[name] += access.total
+        return {name: totals[name] / count for name, count in requests.items()}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The functions of one launch, the main one first, then those before and after it; and what they did wrong."""
+
+    entries: tuple[TracedEntry, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def main(self) -> TracedEntry:
+        return self.entries[0]
+
+    @property
+    def per_request(self) -> dict[str, float]:
+        """Of the main function."""
+        return self.main.per_request
+
+
+def trace_variant(
+    device: EmulatorDevice, variant: Variant, binary: Binary, *, budget_s: float = 1.0, widths: Widths | None = None
+) -> Trace:
+    """Two blocks of each function at least, and as many more, evenly spread, as may take `budget_s` seconds.
+
+    `binary` is the emulator's. Raises LaunchError for a launch that is impossible, UnsupportedByEmulator for a text
+    that the emulator does not run.
+    """
+    launch = variant.launch
+    program = device.load(binary)
+    arguments = _arguments(variant)
+    main = LaunchStep("", launch.grid, launch.block)
+    entries, diagnostics = [], []
+    for step in (main, *launch.before, *launch.after):
+        shared_bytes = launch.shared_bytes if step is main else 0
+        entry, found = _trace_step(program, step, shared_bytes, arguments, budget_s, widths)
+        entries.append(entry)
+        diagnostics += found
+    return Trace(tuple(entries), tuple(diagnostics))
+
+
+def _trace_step(
+    program: EmulatedProgram,
+    step: LaunchStep,
+    shared_bytes: int,
+    arguments: list[Any],
+    budget_s: float,
+    widths: Widths | None,
+) -> tuple[TracedEntry, tuple[Diagnostic, ...]]:
+    blocks, cluster = math.prod(step.grid), program.cluster(step.entry_suffix)[0]
+
+    def traced(count: int) -> Report:
+        return program.launch(
+            step.grid, step.block, shared_bytes, arguments, "trace", entry_suffix=step.entry_suffix,
+            blocks=None if count * cluster >= blocks else _spread(blocks // cluster, count, cluster),
+            **({} if widths is None else {"widths": widths}),
+        )  # fmt: skip
+
+    count = min(FEWEST, blocks // cluster)
+    report = traced(count)
+    affordable = min(MOST, int(budget_s / max(report.run_s / count, 1e-6)), blocks // cluster)
+    if affordable > count and not report.diagnostics:
+        count = affordable
+        report = traced(count)
+    entry = TracedEntry(
+        step.entry_suffix, blocks, count * cluster, report.accesses, report.protections, report.barriers, cluster,
+        report.loaded, report.stored, report.copies,
+    )  # fmt: skip
+    return entry, report.diagnostics
+
+
+def _spread(clusters: int, count: int, cluster: int) -> list[int]:
+    """The first blocks of `count` clusters: pairs of neighbours, evenly spread over all."""
+    pairs = -(-count // 2)
+    first = [min(int((i + 0.5) * clusters / pairs), clusters - 2) for i in range(pairs)]
+    return [number * cluster for at in first for number in (at, at + 1)][:count]
+
+
+def _arguments(variant: Variant) -> list[Any]:
+    kernel, problem, launch = variant.kernel, variant.problem, variant.launch
+    element = element_type(problem.dtype)
+    generator = np.random.default_rng(0)
+    layouts = {argument.name: kernel.layout_of(argument, problem) for argument in kernel.arrays_of(problem)}
+    filled = sum(layout.extent for layout in layouts.values()) * element.itemsize <= RANDOM_BYTES
+    offset_bytes = problem.offset * element.itemsize
+    arrays: dict[str, Array] = {}
+    for argument in kernel.arrays_of(problem):
+        array = _lazy_zeros(layouts[argument.name].extent * element.itemsize, offset_bytes).view(element.numpy)
+        if filled and isinstance(argument, Input):
+            array[...] = random_array(element, array.shape, generator)
+        arrays[argument.name] = array
+    arrays |= {output: arrays[source] for output, source in takes_place(kernel, problem, over=False).items()}
+    scratch = _lazy_zeros(-(-launch.scratch_bytes // 4) * 4).view(np.uint32) if launch.scratch_bytes else None
+    scalars = {scalar.name: scalar.default for scalar in kernel.scalars}
+
+    def value(argument: Any) -> Any:
+        if argument is SCRATCH:
+            return scratch
+        if isinstance(argument, str):
+            return arrays[argument]
+        return np.int32(argument) if isinstance(argument, int) else argument
+
+    return [value(argument) for argument in arguments_of(kernel, problem, scalars)]
+
+
+def _lazy_zeros(nbytes: int, offset_bytes: int = 0) -> Array:
+    """Zeros as cudaMalloc would place them, or so many bytes behind; memory is taken where it is touched."""
+    raw = np.zeros(nbytes + ALIGNMENT_BYTES + offset_bytes, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES + offset_bytes
+    return raw[start : start + nbytes]

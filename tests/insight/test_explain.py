@@ -1,0 +1,309 @@
+"""The classics explained: each slow one's fault is named, with its line and the remedy; the good ones are let be."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import autotile
+from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.emulator.report import Diagnostic, Protection
+from autotile.devices.gpus import find_gpu
+from autotile.errors import ArgumentTypeError, ConfigurationError, DeviceNotFound, KernelError, UsageError
+from autotile.insight import changes, explain
+from autotile.insight.barriers import NOTHING, barriers_of
+from autotile.insight.beside import beside, with_profile
+from autotile.insight.changes import nearest
+from autotile.insight.document import document_of
+from autotile.insight.explanation import Explanation
+from autotile.insight.findings import Facts, findings_of
+from autotile.insight.machine import Machine
+from autotile.insight.roofline import roofline
+from autotile.insight.sharing import shared_use, size
+from autotile.insight.traced import TracedEntry
+from autotile.kernels import load_kernel
+from autotile.measure.variant import Variant, make_variant
+from autotile.types import Launch
+
+H200 = find_gpu("h200")
+MACHINE = Machine(registers=40, loop=(("fused multiply-adds", 4.0),), notes=("nothing was read",))
+Explained = Callable[[str], Explanation]
+
+
+def variant_of(preset: str, kernel: str = "transpose", side: int = 256) -> Variant:
+    found = load_kernel(kernel)
+    problem = found.problem(dict.fromkeys(found.dimensions, side), "float32")
+    return make_variant(found, problem, found.configuration(found.presets[preset]))
+
+
+@pytest.fixture(scope="module")
+def explained(build_home: Path) -> Explained:
+    """An explanation by its preset, each made once; of a GPU whose compiler said MACHINE."""
+    made: dict[str, Explanation] = {}
+
+    def one(preset: str) -> Explanation:
+        if preset not in made:
+            name = preset.removeprefix("matmul ")
+            variant = variant_of(name, "matmul", 64) if name != preset else variant_of(preset)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("AUTOTILE_HOME", str(build_home))
+                patch.setattr(explain, "read_machine", lambda source, device: MACHINE)
+                patch.setattr(explain, "TRACE_S", 0.01)
+                patch.setattr(explain, "BASELINE_S", 0.01)
+                made[preset] = explain.explain_variant(variant, H200, changes=False)
+        return made[preset]
+
+    return one
+
+
+@pytest.fixture
+def _quick(build_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds of the session, a few blocks, and no compiler for GPUs."""
+    monkeypatch.setenv("AUTOTILE_HOME", str(build_home))
+    monkeypatch.setattr(explain, "read_machine", lambda source, device: Machine())
+    monkeypatch.setattr(explain, "TRACE_S", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("preset", "said"),
+    [
+        (
+            "strided_reads",
+            ("loads from `in`", "1024 bytes apart", "32 sectors where 4", "carry the tile through shared"),
+        ),
+        ("strided_writes", ("stores to `out`", "1024 bytes apart", "32 sectors where 4", "lanes write neighbouring")),
+        ("tile32", ("loads from shared memory", "one bank holds them all", "from 32 elements to 33 elements")),
+        (
+            "matmul one_element",
+            ("again and again", "2 elements for each multiply-add", "load a tile into shared memory"),
+        ),
+        (
+            "matmul tile32",
+            ("wavefronts", "for each multiply-add of a warp", "let each thread compute several elements"),
+        ),
+    ],
+)
+def test_a_slow_classic_hears_what_is_wrong_and_what_to_change(
+    explained: Explained, preset: str, said: tuple[str, ...]
+) -> None:
+    findings = explained(preset).findings
+    assert any(all(part in finding for part in said) for finding in findings), findings
+    assert "To change: " in findings[0]
+    assert findings[-1].startswith("What bounds it is")
+
+
+def test_a_line_is_told_with_its_code(explained: Explained) -> None:
+    (column,) = (p for p in explained("tile32").patterns if p.shape == "column")
+    assert f"Line {column.line}" in " ".join(explained("tile32").findings)
+    assert f"`{column.code}`" in " ".join(explained("tile32").findings)
+    assert column.code == "out[size_t(c) * out_pitch + r] = tile[place(r, c)];"
+    assert (column.per_request, column.ideal_per_request, column.worst) == (32, 1, 32)
+    assert column.percent_of_cost == pytest.approx(100 * 32 / 33)
+
+
+def test_a_good_classic_is_let_be(explained: Explained) -> None:
+    wrong = [f for f in explained("tile33").findings if "Line" in f]
+    assert wrong == []
+    assert all(not p.fix for p in explained("tile33").patterns)
+
+
+def test_counts_are_of_the_whole_launch(explained: Explained) -> None:
+    e = explained("strided_reads")
+    assert e.traced_blocks < e.blocks == 64
+    assert e.traffic.asked_bytes == e.roofline.least_bytes == 2 * 256 * 256 * 4
+    assert e.traffic.moved_bytes == (8 + 1) * 256 * 256 * 4
+    assert e.traffic.times_least == 4.5
+
+
+def test_traffic_lies_beside_the_plainest_variants(explained: Explained) -> None:
+    traffic = explained("tile33").traffic
+    assert traffic.baseline == "strided_reads"
+    assert traffic.baseline_moved_bytes == explained("strided_reads").traffic.moved_bytes
+    assert explained("strided_reads").traffic.baseline == ""  # it is the plainest itself
+
+
+def test_a_barrier_tells_what_it_keeps_apart(explained: Explained) -> None:
+    (barrier,) = explained("tile33").barriers
+    assert barrier.passes == 1
+    (store,) = (p for p in explained("tile33").patterns if (p.space, p.op) == ("shared", "store"))
+    (load,) = (p for p in explained("tile33").patterns if (p.space, p.op) == ("shared", "load"))
+    assert barrier.protects == (f"what line {store.line} stores is there before line {load.line} reads it",)
+
+
+def test_barriers_in_words() -> None:
+    race = [("read-after-write", 3, 5), ("write-after-read", 5, 3), ("write-after-write", 3, 3)]
+    protections = tuple(Protection(4, op, first, line, 2) for op, first, line in race)  # type: ignore[arg-type]
+    guarding, idle = barriers_of(
+        TracedEntry("", 8, 2, (), protections, ((4, 6), (6, 2))), ["", "", "", "sync();  // x"]
+    )
+    assert guarding.protects == (
+        "what line 3 stores is there before line 5 reads it",
+        "all have read it in line 5 before line 3 overwrites it",
+        "what line 3 stores is there before line 3 stores over it",
+    )
+    assert (guarding.code, guarding.passes) == ("sync();", 3)
+    assert (idle.code, idle.protects) == ("", (NOTHING,))
+
+
+def test_registers_limit_and_the_loop_is_told(explained: Explained) -> None:
+    e = explained("tile33")
+    assert e.occupancy.registers == 40
+    assert (e.occupancy.blocks, e.occupancy.limited_by) == (1, ("registers",))  # 32 warps of 1280 registers
+    assert e.instructions == MACHINE.loop
+    assert "nothing was read" in e.notes
+
+
+def facts(explained: Explained, **other: object) -> Facts:
+    e = explained("tile33")
+    given = Facts(
+        H200, Launch((13200, 1, 1), (256, 1, 1)), (), {"DRAM": 1.0, "LSU": 0.5},
+        replace(e.occupancy, blocks=8, warps=64),
+        roofline(H200, "float32", 0, 4_800_000_000, 1.1), 0, 0,
+    )  # fmt: skip
+    return replace(given, **other)  # type: ignore[arg-type]
+
+
+def test_findings_of_the_launch(explained: Explained) -> None:
+    (fine,) = findings_of(facts(explained))
+    assert fine.startswith("Nothing weighty is wrong. What bounds it is the GPU's memory")
+    few = facts(explained, launch=Launch((33, 1, 1), (256, 1, 1)))
+    assert "33 blocks for 132 multiprocessors: 75 % of the GPU" in findings_of(few)[0]
+    tail = facts(explained, launch=Launch((140, 1, 1), (256, 1, 1)))
+    assert "140 blocks do not divide among 132" in findings_of(tail)[0]
+    e = explained("tile33").occupancy
+    small = facts(explained, occupancy=replace(e, blocks=1, warps=4, limited_by=("shared memory",)))
+    assert "only 4 of 64 warps" in findings_of(small)[0]
+    assert "less shared memory a block" in findings_of(small)[0]
+    assert "24 bytes of each thread's values" in findings_of(facts(explained, spill_bytes=24))[0]
+
+
+def test_a_fault_comes_before_all_else(explained: Explained) -> None:
+    fault = Diagnostic("division_by_zero", "load", 7, None, 0, None, 0, None, 1, "")
+    assert findings_of(facts(explained), [fault])[0] == (
+        "It is wrong: integer division by zero (or overflow) at line 7 by thread 0 of block 0."
+    )
+
+
+def test_units_overlap_so_only_a_busy_one_counts(explained: Explained) -> None:
+    given = facts(explained)
+    assert given.saved_ms({"LSU": 0.0}) < 0.02 * given.roofline.time_ms < 0.4 * given.saved_ms({"DRAM": 0.5})
+
+
+def test_the_roofline_is_the_data_sheets() -> None:
+    line = roofline(H200, "float32", 2 * 4096**3, 3 * 4096**2 * 4, 4.0)
+    assert (line.bound, line.peak_tflops) == ("arithmetic", pytest.approx(66.9, abs=0.1))
+    assert line.attainable_ms == pytest.approx(2.054, abs=1e-3)
+    assert line.percent == pytest.approx(51.4, abs=0.1)
+    assert roofline(H200, "float64", 1, 1, 1.0).peak_tflops == pytest.approx(33.5, abs=0.1)  # without tensor cores
+    assert roofline(H200, "float32", 0, 48 * 10**8, 1.0).attainable_ms == pytest.approx(1.0)
+
+
+def test_shared_memory_beyond_48_kib_is_said_to_be_opted_in() -> None:
+    plain, large = shared_use(H200, 256, 49152, 0), shared_use(H200, 256, 0, 99328)
+    assert not plain.needs_optin
+    assert "without being asked" in plain.words
+    assert large.needs_optin
+    for part in ("beyond the 48 KiB", "cudaFuncSetAttribute", "227 KiB a block", "2 blocks fit a multiprocessor"):
+        assert part in large.words
+    assert "no shared memory" in shared_use(H200, 256, 0, 0).words
+    assert [size(n) for n in (960, 49152, 134217728, 3.44e11)] == ["960 bytes", "48 KiB", "134 MB", "344 GB"]
+
+
+def test_a_baseline_is_a_preset() -> None:
+    with pytest.raises(KernelError, match=r"baseline 'tile3' is no preset of it \(did you mean 'tile33'"):
+        replace(load_kernel("transpose"), baseline="tile3")
+
+
+# ---- changes --------------------------------------------------------------------------------------------------------
+
+
+def test_neighbours_differ_in_one_parameter_the_nearest_first() -> None:
+    kernel = load_kernel("transpose")
+    now = kernel.configuration(kernel.presets["tile32"])
+    found = list(nearest(kernel, now))
+    assert all([name for name in now if now[name] != other[name]] == [step] for step, other in found)
+    assert {step for step, _ in found[:11]} == {"staging", "layout", "block_order"}  # names have no order
+    rows = [other["tile_rows"] for step, other in found if step == "tile_rows"]
+    assert rows == [16, 64, 128, 256, 512]
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_change_that_gains_is_told_with_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        changes, "nearest", lambda kernel, now: iter([("layout", kernel.configuration({**now, "layout": "padded"}))])
+    )
+    (change,) = explain.explain_variant(variant_of("tile32", side=2048), H200).changes
+    assert (change.name, change.value) == ("layout", "padded")
+    assert change.words.startswith("32 → 1 wavefronts a shared load, ≈")
+    assert change.words.endswith("ms (estimate)")
+
+
+# ---- the face -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_quick")
+def test_from_python(explained: Explained) -> None:
+    found = autotile.explain("transpose", rows=256, cols=256, preset="tile32", device="h200", changes=False)
+    assert [(p.line, p.words) for p in found.patterns] == [(p.line, p.words) for p in explained("tile32").patterns]
+    assert str(found).startswith("transpose 256×256 float32 on NVIDIA H200: ≈")
+    other = autotile.explain(
+        "transpose", rows=256, cols=256, config=dict(found.configuration), device="emulator:a100-40gb", changes=False
+    )
+    assert (other.configuration, other.device) == (found.configuration, "NVIDIA A100-SXM4-40GB")
+
+
+@pytest.mark.usefixtures("_quick")
+def test_what_was_loaded_is_explained() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nothing was tuned
+        loaded = autotile.load("transpose", rows=256, cols=256, device="emulator")
+    found = autotile.explain(loaded, changes=False)
+    assert dict(found.configuration) == dict(loaded.config)
+    with pytest.raises(ArgumentTypeError, match="given alone"):
+        autotile.explain(loaded, rows=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"preset": "tile3"}, ConfigurationError, "did you mean 'tile33'"),
+        ({"config": {"tile_rows": 48, "tile_cols": 16, "block_threads": 1024}}, ConfigurationError, "not a feasible"),
+        ({"device": "h300"}, UsageError, "unknown device 'h300'"),
+        ({"device": "emulator:h300"}, DeviceNotFound, "not in the table"),
+        ({"device": "replay:x.json"}, UsageError, "runs nothing"),
+        ({"config": [1]}, ArgumentTypeError, "a dict of parameters"),
+        ({"profile": 1}, ArgumentTypeError, "True or False"),
+    ],
+)
+def test_what_cannot_be_explained(given: dict[str, object], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        autotile.explain("transpose", **{"rows": 64, "cols": 64, "device": "h200", **given})  # type: ignore[arg-type]
+
+
+# ---- the profiler ---------------------------------------------------------------------------------------------------
+
+
+def test_counters_lie_beside_the_emulators(explained: Explained) -> None:
+    found = beside(explained("tile32"), {"wavefronts_a_shared_load": 32.5, "bank_conflicts": 9.0, "dram_percent": 61.0})
+    conflicts = 31 * 256 * 256 / 32
+    assert found == (
+        ("wavefronts_a_shared_load", 32.0, 32.5), ("bank_conflicts", conflicts, 9.0), ("dram_percent", None, 61.0),
+    )  # fmt: skip
+
+
+def test_where_nothing_can_be_counted_the_explanation_says_why(explained: Explained) -> None:
+    found = with_profile(explained("tile32"), variant_of("tile32"), EmulatorDevice())
+    assert found.profile == ()
+    assert "Nsight Compute counted nothing" in found.notes[-1]
+
+
+def test_as_an_object_of_json(explained: Explained) -> None:
+    document = document_of(explained("tile32"))
+    assert document["configuration"]["layout"] == "plain"
+    assert document["occupancy"]["limits"]["registers"] == 1
+    assert document["units_ms"].keys() >= {"DRAM", "L2"}
+    assert document["patterns"][0]["words"]
