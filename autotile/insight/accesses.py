@@ -11,6 +11,7 @@ from autotile.insight.barriers import code_at
 from autotile.insight.explanation import Pattern
 from autotile.insight.patterns import describe
 from autotile.insight.traced import Trace, TracedEntry
+from autotile.kernels import Input, Output
 from autotile.measure.variant import Variant
 
 SHARED = "shared memory"
@@ -31,7 +32,12 @@ def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Ite
     widest = max((a.access_bytes for a in entry.accesses if a.space == "shared"), default=4)
     for access in entry.accesses:
         # An array that is read in wide words keeps its rows on such: padding must not move them off.
-        shape = describe(access, element.itemsize, offset_bytes=offset_bytes, row_unit_bytes=max(4, widest))
+        shape = describe(
+            access,
+            element.itemsize,
+            offset_bytes=offset_bytes if _is_array(access, variant) else 0,
+            row_unit_bytes=max(4, widest),
+        )
         moved = access.moved_bytes
         yield Pattern(
             entry=entry.entry,
@@ -67,9 +73,15 @@ def passes(pattern: Pattern) -> float:
     return _cost(pattern) if pattern.space == "shared" else pattern.requests * max(1.0, pattern.per_request / 4)
 
 
+def _is_array(access: Access, variant: Variant) -> bool:
+    """Of the problem, that is: scratch memory begins on an aligned address, whatever the problem's offset."""
+    arguments = variant.kernel.arguments
+    return access.argument is not None and isinstance(arguments[access.argument], (Input, Output))
+
+
 def _array(access: Access, variant: Variant) -> str:
     space: Space = access.space
     arguments = variant.kernel.arguments
-    if space == "shared" or access.argument is None or not 0 <= access.argument < len(arguments):
+    if space == "shared" or access.argument is None:
         return SHARED if space == "shared" else ""
     return arguments[access.argument].name

@@ -9,8 +9,9 @@ from autotile.insight.explanation import Barrier
 from autotile.insight.traced import TracedEntry
 
 NOTHING = (
-    "in the blocks traced, nothing that one warp did before it met what another did behind it: it may be needed at "
-    "other sizes, or not at all (try without it on the emulator, which reports a race)"
+    "in the blocks traced, nothing that one warp did before it met what another did behind it: it may matter at "
+    "other sizes, may hold a block of a cluster until others have read its memory, or may not be needed (without it, "
+    "the emulator tells of a race where there is one)"
 )
 
 

@@ -20,7 +20,7 @@ from autotile.measure.variant import Variant, make_variant
 from autotile.space import violations
 from autotile.types import Binary, Configuration, Value
 
-MOST_TRIED, FIRST_TRIED, MOST_TOLD = 12, 6, 3
+MOST_TRIED, MOST_TOLD = 12, 3
 PRESET, FIRST_PRESETS = "preset", 4
 """The classics come first among a kernel's presets. The best of them is told too: what is wrong may take more than one
 parameter to mend."""
@@ -47,8 +47,7 @@ def changes_of(
     """
     until = time.perf_counter() + budget_s
     usual = time_of_trace(before, variant, device.info).time_ms
-    others = [*neighbours(variant, device)]
-    asked = [*others[:FIRST_TRIED], *presets(variant, device), *others[FIRST_TRIED:]]
+    asked = [*presets(variant, device), *neighbours(variant, device)]  # presets first: they are few, and far from here
     waiting = deque((name, value, other, builder.submit(other.source)) for name, value, other in asked)
     found: list[Change] = []
     while waiting and time.perf_counter() < until:
@@ -79,9 +78,12 @@ def neighbours(variant: Variant, device: EmulatorDevice) -> Iterator[tuple[str, 
 
 
 def presets(variant: Variant, device: EmulatorDevice) -> Iterator[tuple[str, str, Variant]]:
-    """The first of the kernel's."""
-    for name, values in islice(variant.kernel.presets.items(), FIRST_PRESETS):
-        other = _feasible(variant, variant.kernel.configuration(values), device)
+    """The first of the kernel's, without the one that asks memory for most."""
+    kernel = variant.kernel
+    for name, values in islice(kernel.presets.items(), FIRST_PRESETS):
+        if name == kernel.baseline:
+            continue
+        other = _feasible(variant, kernel.configuration(values), device)
         if other is not None:
             yield PRESET, name, other
 
@@ -128,10 +130,10 @@ def _traced(future: Future[Binary], variant: Variant, device: EmulatorDevice, li
 
 
 def _words(before: Trace, after: Trace, time_ms: float, gained_ms: float) -> str:
-    """What changed most of what requests cost beyond the least, or else of what all of them cost; and the times."""
+    """What requests cost less beyond the least, or else how much all of them cost beside before; and the times."""
     was, now = _excess(before), _excess(after)
-    moved = sorted((name for name in was.keys() & now.keys() if _differs(was[name], now[name])), key=lambda name: (
-        -abs(was[name] - now[name]), name))  # fmt: skip
+    better = [name for name in was.keys() & now.keys() if now[name] < was[name] and _differs(was[name], now[name])]
+    moved = sorted(better, key=lambda name: (now[name] - was[name], name))
     told = [f"{before.per_request[name]:.3g} → {after.per_request[name]:.3g} {_RATIOS[name]}" for name in moved[:2]]
     if not told:
         was, now = _totals(before), _totals(after)

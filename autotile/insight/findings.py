@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotile.devices.emulator.estimate import HIDING_WARPS
+from autotile.devices.emulator.estimate import HIDING_WARPS, LAUNCH_MS
 from autotile.devices.emulator.report import Diagnostic
 from autotile.devices.info import DeviceInfo
 from autotile.insight.accesses import passes
@@ -17,6 +17,9 @@ from autotile.types import Launch
 
 LEAST_WEIGHT = 0.03
 """Of the estimate: what weighs less is no finding."""
+
+SHORT_TAIL = 0.05
+"""Less of the GPU's time that is spent on the last blocks alone is usual."""
 
 REPEATED = 4.0
 """So many times the least bytes, and more, is read again and again."""
@@ -150,11 +153,19 @@ def _from_launch(facts: Facts) -> Iterator[Finding]:
             f"The launch has {blocks} blocks for {multiprocessors} multiprocessors: {100 * idle:.0f} % of the GPU has "
             "nothing to do. To change: smaller tiles, or several blocks that share one tile's work.",
         )
-    elif idle > 0:
+    elif idle > SHORT_TAIL:
         yield Finding(
             time_ms * idle,
             f"{blocks} blocks do not divide among {multiprocessors} multiprocessors: in the end {100 * idle:.0f} % of "
             "the GPU's time is spent waiting for the last ones. To change: smaller tiles, or other numbers of them.",
+        )
+    launches = 1 + len(facts.launch.steps)
+    if launches * LAUNCH_MS > time_ms / 4:
+        steps = "the launch takes" if launches == 1 else f"{launches} launches, one after the other, take"
+        yield Finding(
+            launches * LAUNCH_MS,
+            f"The problem is small: {steps} ≈{1e3 * launches * LAUNCH_MS:.0f} µs (estimate). To change: do several "
+            f"such problems in one launch (a batch){', or do without the steps around it' if launches > 1 else ''}.",
         )
     o = facts.occupancy
     warps = min(o.warps, math.ceil(share) * (o.warps // max(1, o.blocks)))

@@ -26,6 +26,9 @@ TERMS = (SECTOR, BANK, WAVEFRONT)
 ROW_BYTES = 128
 """From here on the distance between lanes is called a row's: all banks lie between two of its elements."""
 
+NEARLY = 1.02
+"""What costs so little more than the least needs no change."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -68,6 +71,8 @@ def describe(access: Access, itemsize: int, *, offset_bytes: int = 0, row_unit_b
         "read" if access.op == "load" else "write",
     )  # fmt: skip
     shape = _of_global(lanes) if access.space == "global" else _of_shared(lanes, row_unit_bytes)
+    if access.per_request <= NEARLY * access.ideal_per_request:  # a rare request may be worse: it does not matter
+        return Shape(shape.name, shape.words)
     if shape.fix and access.worst > 1.25 * access.per_request:
         mean = f" That is the costliest request; the mean is {access.per_request:.1f}."
         shape = Shape(shape.name, shape.words + "." + mean.rstrip("."), shape.fix)

@@ -71,7 +71,7 @@ def _accesses(patterns: Iterable[Pattern]) -> Iterator[str]:
             )
         if len(rows) > len(told):
             yield f"  and {len(rows) - len(told)} more, each with less"
-    if any(p.called_from for p in found):
+    if any(p.called_from and p.percent_of_cost >= LEAST_PERCENT for p in found):
         yield "  a<b: line a, in a function that line b calls"
     if any(p.from_machine_code for p in found):
         yield "  * as wide as the GPU's machine code, which joins accesses of the source"

@@ -152,7 +152,7 @@ def test_a_check_notes_no_protections(build: Build) -> None:
 ORDERS = kernel(
     "int* out",
     """
-    __shared__ int twice[64], over[64], own[64], apart[64], later[64];
+    __shared__ int twice[64], over[64], own[64], apart[64], later[64], seen[64];
     int i = threadIdx.x, other = i ^ 32;
     twice[i] = i;  // write
     over[i] = i;  // write over
@@ -162,9 +162,13 @@ ORDERS = kernel(
       __syncthreads();  // passed twice
     later[i] = twice[other];  // read
     over[other] = own[i ^ 1];  // overwrite
+    seen[i] = i;
+    __syncwarp();
+    out[i] = seen[i ^ 1];  // see
     __syncthreads();  // last
     twice[i] = apart[other];  // write again
-    out[i] = later[other] + over[i];  // result""",
+    seen[other] = i;  // forget
+    if (i < 48) out[i] += later[other] + over[i];  // result""",
 )
 
 
@@ -176,8 +180,9 @@ def test_one_barrier_and_no_other_protects(build: Build) -> None:
         (twice, "read-after-write", at["write"], at["read"]): 64,
         (twice, "write-after-write", at["write over"], at["overwrite"]): 64,
         (last, "write-after-read", at["read"], at["write again"]): 64,
-        (last, "read-after-write", at["read"], result): 64,
-        (last, "read-after-write", at["overwrite"], result): 64,
+        (last, "write-after-read", at["see"], at["forget"]): 64,
+        (last, "read-after-write", at["read"], result): 48,
+        (last, "read-after-write", at["overwrite"], result): 48,
     }
     assert report.barriers == ((twice, 2), (last, 1))
 
@@ -260,6 +265,9 @@ def test_barriers_of_a_cluster_protect_its_blocks(build: Build, order: Any) -> N
         (at["done"], "write-after-read", at["reach"], at["write again"]): 4 * 64,
     }
     assert report.barriers == ((at["begun"], 4), (at["done"], 4))
+    (reach,) = (a for a in report.accesses if (a.line, a.op, a.space) == (at["reach"], "load", "shared"))
+    assert set(np.diff(reach.example)) == {4}
+    assert 0 <= reach.example[0] < reach.example[-1] < 512  # in the other block's shared memory
 
 
 # --------------------------------------------------------------------------------------------- widths of machine code
@@ -297,6 +305,8 @@ ROWS = kernel(
       if (k == cut) __syncthreads();
       sum += s[i][k];  // row
     }
+    sum += s[i][6];  // six
+    sum += s[i][7];  // seven
     out[8 * i] = sum;""",
 )
 
@@ -311,11 +321,15 @@ ROWS = kernel(
 def test_runs_that_fill_a_wider_request(
     build: Build, arguments: tuple[int, ...], width: int, found: dict[int, int]
 ) -> None:
-    row, copy = commented(ROWS)["row"], commented(ROWS)["copy"]
+    at = commented(ROWS)
+    row, copy, pair = at["row"], at["copy"], (at["six"], at["seven"])
     widths = {(row, "load", "shared"): width, (copy, "load", "global"): 16, (copy, "load", "shared"): 8}
+    widths |= {(line, "load", "shared"): 16 for line in pair}
     report = build(ROWS).launch((1, 1, 1), (32, 1, 1), 0, [zeros(256), *arguments], "trace", widths=widths)
     assert clean(report)
     assert requests(report, row) == {(size, size > 4): count for size, count in found.items()}
+    assert [requests(report, line) for line in pair] == [{(4, False): 1}] * 2  # each stands alone on its line
+    assert all(address % a.access_bytes == 0 for a in report.accesses for address in a.example)
     if arguments[3] == 32:
         assert requests(report, copy, "load", "global") == {(16, True): 2}
         assert requests(report, copy, "store") == {(4, False): 8}

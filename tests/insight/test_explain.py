@@ -174,6 +174,8 @@ def test_findings_of_the_launch(explained: Explained) -> None:
     assert "33 blocks for 132 multiprocessors: 75 % of the GPU" in findings_of(few)[0]
     tail = facts(explained, launch=Launch((140, 1, 1), (256, 1, 1)))
     assert "140 blocks do not divide among 132" in findings_of(tail)[0]
+    short = facts(explained, roofline=roofline(H200, "float32", 0, 4_800_000, 0.004))
+    assert "the launch takes ≈3 µs (estimate)" in findings_of(short)[0]
     e = explained("tile33").occupancy
     small = facts(explained, occupancy=replace(e, blocks=1, warps=4, limited_by=("shared memory",)))
     assert "only 4 of 64 warps" in findings_of(small)[0]

@@ -18,7 +18,13 @@ def shape_of(
 ) -> Shape:
     """Of a request in which lane n of 32 accesses address `lane(n)`."""
     example = tuple(map(lane, range(32)))
-    access = Access(1, op, space, access_bytes, 1, 32.0, 1.0, 1.0, 1, 1, example=example)
+    placed = [address + (offset_bytes if space == "global" else 0) for address in example]
+    counts = {
+        "global": (banks.sectors, banks.least_sectors),
+        "shared": (banks.wavefronts, banks.least_wavefronts),
+    }
+    cost, least = (count(placed, access_bytes) for count in counts[space])
+    access = Access(1, op, space, access_bytes, 1, 32.0, cost, least, cost, cost, example=example)
     return describe(access, 4, row_unit_bytes=row_unit_bytes, offset_bytes=offset_bytes)
 
 
@@ -118,3 +124,8 @@ def test_a_padding_found_is_the_least_that_helps_most() -> None:
     assert found == banks.Padding(pitch_bytes=128, pad_bytes=4, wavefronts=1)
     assert banks.best_padding([4 * n for n in range(32)], 4) is None
     assert banks.best_padding([0] * 32, 4) is None
+
+
+def test_what_hardly_ever_costs_more_is_let_be() -> None:
+    example = tuple(4 * n + 4 for n in range(32))
+    assert not describe(Access(1, "load", "global", 4, 99, 32.0, 4.01, 4.0, 5, 397, example=example), 4).fix
