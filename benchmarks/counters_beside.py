@@ -37,9 +37,9 @@ from autotile.errors import AutotileError, ConfigurationError, VariantError
 from autotile.insight.machine import read_machine
 from autotile.insight.ncu import WANTED, chosen, counted, find_ncu, raw_rows
 from autotile.insight.profile import Profile, profile_variants, profiles_of
-from autotile.insight.traced import trace_variant
 from autotile.kernels import Kernel, load_kernel
 from autotile.measure import make_variant
+from autotile.measure.traced import trace_variant
 from autotile.measure.variant import Variant
 from autotile.space import violations
 from autotile.types import Configuration, Value

@@ -13,9 +13,9 @@ from autotile.build import Builder
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.devices.emulator.report import Access, Op, Space
 from autotile.devices.gpus import find_gpu
-from autotile.insight.traced import Trace, trace_variant
 from autotile.kernels import Kernel, load_kernel
 from autotile.measure import Variant, make_variant
+from autotile.measure.traced import Trace, trace_variant
 from autotile.space import violations
 from autotile.types import Problem, Value
 

@@ -66,8 +66,8 @@ def memory_line(record: Record) -> str:
 
 
 MEMORY_COUNTS = {
-    "sectors_per_load": "sectors loaded",
-    "sectors_per_store": "sectors stored",
-    "wavefronts_per_shared_load": "wavefronts of shared loads",
-    "wavefronts_per_shared_store": "wavefronts of shared stores",
+    "sectors_a_load_request": "sectors loaded",
+    "sectors_a_store_request": "sectors stored",
+    "wavefronts_a_shared_load": "wavefronts of shared loads",
+    "wavefronts_a_shared_store": "wavefronts of shared stores",
 }

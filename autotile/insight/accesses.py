@@ -10,8 +10,8 @@ from autotile.dtypes import element_type
 from autotile.insight.barriers import code_at
 from autotile.insight.explanation import Pattern
 from autotile.insight.patterns import describe
-from autotile.insight.traced import Trace, TracedEntry
 from autotile.kernels import Input, Output
+from autotile.measure.traced import Trace, TracedEntry
 from autotile.measure.variant import Variant
 
 SHARED = "shared memory"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotile.devices.emulator.report import Protection
 from autotile.insight.explanation import Barrier
-from autotile.insight.traced import TracedEntry
+from autotile.measure.traced import TracedEntry
 
 NOTHING = (
     "in the blocks traced, nothing that one warp did before it met what another did behind it: it may matter at "

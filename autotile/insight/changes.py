@@ -13,9 +13,8 @@ from autotile.build import Builder
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.errors import CompileError, ExpressionError, LaunchError, ToolchainMissing, UnsupportedByEmulator
 from autotile.insight.explanation import Change
-from autotile.insight.timing import time_of_trace
-from autotile.insight.traced import Trace, trace_variant
 from autotile.kernels import Kernel, Parameter
+from autotile.measure.traced import Trace, trace_variant
 from autotile.measure.variant import Variant, make_variant
 from autotile.space import violations
 from autotile.types import Binary, Configuration, Value
@@ -46,7 +45,7 @@ def changes_of(
     gains by such an estimate, it is taken to gain by this one too.
     """
     until = time.perf_counter() + budget_s
-    usual = time_of_trace(before, variant, device.info).time_ms
+    usual = before.estimate(variant, device.info).time_ms
     asked = [*presets(variant, device), *neighbours(variant, device)]  # presets first: they are few, and far from here
     waiting = deque((name, value, other, builder.submit(other.source)) for name, value, other in asked)
     found: list[Change] = []
@@ -55,7 +54,7 @@ def changes_of(
         after = _traced(future, other, device, max(0.01, until - time.perf_counter()))
         if after is None:
             continue
-        gained = time_ms * time_of_trace(after, other, device.info).time_ms / usual
+        gained = time_ms * after.estimate(other, device.info).time_ms / usual
         if gained < (1 - LEAST_GAIN) * time_ms:
             found.append(Change(name, value, gained, _words(before, after, time_ms, gained)))
     for *_, future in waiting:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from autotile.build import Builder
 from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.emulator.estimate import Estimate
 from autotile.devices.info import DeviceInfo
 from autotile.devices.occupancy import residency
 from autotile.errors import CompileError, LaunchError, UnsupportedByEmulator
@@ -19,8 +20,7 @@ from autotile.insight.findings import Facts, findings_of
 from autotile.insight.machine import Machine, read_machine
 from autotile.insight.roofline import roofline, traffic
 from autotile.insight.sharing import shared_use
-from autotile.insight.timing import Estimated, time_of_trace
-from autotile.insight.traced import Trace, trace_variant
+from autotile.measure.traced import Trace, trace_variant
 from autotile.measure.variant import Variant, make_variant
 from autotile.space import violations
 
@@ -35,7 +35,7 @@ class Evidence:
     """What was found out about a variant, before it is put into words."""
 
     trace: Trace
-    estimated: Estimated
+    estimated: Estimate
     machine: Machine
     static_shared_bytes: int
     baseline: tuple[Pattern, ...] | None
@@ -69,7 +69,7 @@ def explain_variant(
         binary, machine = builder.submit(variant.source).result(), reading.result()
         trace = trace_variant(emulator, variant, binary, budget_s=TRACE_S, widths=machine.widths)
         static_bytes = binary.static_shared_bytes or 0
-        estimated = time_of_trace(trace, variant, device, static_bytes, machine.registers)
+        estimated = trace.estimate(variant, device, machine.registers)
         baseline = _baseline_patterns(base, emulator, builder)
         found: tuple[Change, ...] = ()
         if changes and not trace.diagnostics:
@@ -114,7 +114,7 @@ def _put_together(
         device=device,
         launch=launch,
         patterns=patterns_of(trace, variant),
-        units_ms=evidence.estimated.units_ms,
+        units_ms=dict(evidence.estimated.units_ms),
         occupancy=occupancy_of(device, launch.threads, launch.blocks, shared_bytes, machine.registers),
         roofline=roofline(device, problem.dtype, flops, least_bytes, time_ms, measured_ms is None),
         shared_bytes=shared_bytes,
@@ -131,7 +131,7 @@ def _put_together(
         threads=launch.threads,
         traced_blocks=trace.main.traced_blocks,
         findings=findings_of(facts, trace.diagnostics),
-        units_ms=tuple(sorted(facts.units_ms.items(), key=lambda unit: -unit[1])),
+        units_ms=evidence.estimated.units_ms,
         occupancy=facts.occupancy,
         roofline=facts.roofline,
         traffic=traffic(facts.patterns, flops, least_bytes, *beside),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotile.devices.emulator.estimate import HIDING_WARPS, LAUNCH_MS
+from autotile.devices.emulator.estimate import HIDING_WARPS, LAUNCH_MS, joined_ms
 from autotile.devices.emulator.report import Diagnostic
 from autotile.devices.info import DeviceInfo
 from autotile.insight.accesses import passes
@@ -25,11 +25,12 @@ REPEATED = 4.0
 """So many times the least bytes, and more, is read again and again."""
 
 _UNITS = {
-    "DRAM": "the GPU's memory (DRAM), which moves what the work needs at the data sheet's bandwidth",
+    "DRAM": "the GPU's memory (DRAM), the slower, the shorter the pieces that a block asks for",
     "L2": "the way to the L2 cache, by which all sectors come that the first cache does not hold",
     "LSU": "the load/store units, which take a pass for each wavefront and for every 4 sectors of a request",
     "arithmetic": "arithmetic, at the data sheet's peak without tensor cores",
     "issue": "issuing instructions, of which a scheduler starts one a clock",
+    "latency": "waiting: for memory, at barriers, for blocks to start and to end",
 }
 
 
@@ -49,9 +50,9 @@ class Facts:
     def saved_ms(self, factors: Mapping[str, float]) -> float:
         """What the estimate would lose if these units had so much less to do (a factor of 0 to 1 each): units overlap,
         so that only a busy one counts."""
-        before = math.fsum(ms**4 for ms in self.units_ms.values())
-        after = math.fsum((ms * factors.get(name, 1.0)) ** 4 for name, ms in self.units_ms.items())
-        return self.roofline.time_ms * (1 - (after / before) ** 0.25) if before else 0.0
+        before = joined_ms(self.units_ms)
+        after = joined_ms({name: ms * factors.get(name, 1.0) for name, ms in self.units_ms.items()})
+        return self.roofline.time_ms * (1 - after / before) if before else 0.0
 
     @property
     def passes(self) -> float:

@@ -1,7 +1,7 @@
 """Sessions on the emulator: small problems that have the real one's traits, and an estimate for the real one.
 
 It is far too slow for the real problem. So a variant proves itself on a block of interior and on one that is all edges,
-with every access watched, and its time is the emulator's estimate.
+with every access watched. Its time is an estimate, from what a few blocks of the real launch do to memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from autotile.kernels import Kernel
 from autotile.measure.limits import Watch, unwatched
 from autotile.measure.placed import held_bytes
 from autotile.measure.session import TIME_SEED, Contestant, Trial
+from autotile.measure.traced import trace_variant
 from autotile.measure.variant import (
     Variant,
     grown_problem,
@@ -33,6 +34,11 @@ from autotile.types import Binary, Measurement, Problem
 MOST_EMULATED_BYTES = 64 << 20
 """Largest problem that the emulator runs in full where no smaller one will do."""
 
+TRACE_S = 0.05
+"""Seconds for which blocks of the real launch are traced, though it be but two."""
+
+REGISTERS = "least_registers"
+
 MOST_RECHECKED_BYTES = 32 << 20
 MOST_RECHECKED_FLOPS = 50_000_000
 """Largest problem that a winner is checked on in full as a matter of course: some seconds."""
@@ -42,6 +48,12 @@ def emulated_in_full(kernel: Kernel, problem: Problem) -> bool:
     """Whether a winner of this problem is run on the problem itself, beside smaller ones."""
     small = max(kernel.bytes_of(problem), held_bytes(kernel, problem)) <= MOST_RECHECKED_BYTES
     return small and kernel.flops_of(problem) <= MOST_RECHECKED_FLOPS
+
+
+def guessed_registers(variant: Variant) -> int | None:
+    """A thread's, as far as the kernel tells by a derived value REGISTERS: the host's compiler knows none."""
+    told = variant.kernel.scope(variant.problem, variant.configuration).get(REGISTERS)
+    return None if told is None else int(told)
 
 
 class EstimatedSession:
@@ -60,33 +72,32 @@ class EstimatedSession:
 
     def trial(self, variant: Variant, binary: Binary, best_ms: float = math.inf) -> Trial:
         begun = time.perf_counter()
+        worst = self.check(variant, binary)
+        self._watch("estimating", 1)
+        checked = time.perf_counter()
+        try:
+            trace = trace_variant(self._device, variant, binary, budget_s=TRACE_S)
+        except MemoryError as error:
+            raise UnsupportedByEmulator(f"{variant.problem.label} has more data than this process may have") from error
+        time_ms = trace.estimate(variant, self._device.info, guessed_registers(variant)).time_ms
+        counted = tuple((name, f"{value:.4g}") for name, value in trace.per_request.items())
+        measurement = Measurement(time_ms, time_ms, 0.0, 1, estimated=True)
+        return Trial(measurement, worst, checked - begun, time.perf_counter() - checked, counted)
+
+    def check(self, variant: Variant, binary: Binary) -> float:
+        """The largest error over its bound, on a small problem and on one whose tiles are cut. Raises WrongResult."""
         program = self._device.load(binary)
         inner, edge = self._small_problems(variant)
-        self._watch("tracing", 1)
-        with self._device.stage(make_workload(self._kernel, inner.problem, TIME_SEED)) as stage:
-            check, counters = stage.trace(program, inner.launch)
-        require_right(check, f"on {inner.problem.label}: ")
-        worst = check.max_error
-        if edge is not None:
+        worst = 0.0
+        for small in (inner, edge):
+            if small is None:
+                continue
             self._watch("checking", 1)
-            with self._device.stage(make_workload(self._kernel, edge.problem, TIME_SEED)) as stage:
-                check = stage.check(program, edge.launch)
-            require_right(check, f"on {edge.problem.label}: ")
+            with self._device.stage(make_workload(self._kernel, small.problem, TIME_SEED)) as stage:
+                check = stage.check(program, small.launch)
+            require_right(check, f"on {small.problem.label}: ")
             worst = max(worst, check.max_error)
-        self._watch("estimating", 0)
-        measured = time.perf_counter()
-        measurement = self._device.estimate(
-            counters,
-            launch=variant.launch,
-            flops=self._kernel.flops_of(self._problem),
-            moved_bytes=self._kernel.bytes_of(self._problem),
-            traced_flops=self._kernel.flops_of(inner.problem),
-            traced_bytes=self._kernel.bytes_of(inner.problem),
-            dtype=self._problem.dtype,
-            static_shared_bytes=binary.static_shared_bytes or 0,
-        )
-        counted = tuple((name, f"{value:.4g}") for name, value in counters.per_request.items())
-        return Trial(measurement, worst, measured - begun, time.perf_counter() - measured, counted)
+        return worst
 
     def _small_problems(self, variant: Variant) -> tuple[Variant, Variant | None]:
         """The problem to trace, and one whose tiles are cut on every side, both with this variant's very text.

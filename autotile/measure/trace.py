@@ -57,7 +57,7 @@ class Tracer:
             return f"no: {self._missing}"
         try:
             binary = self._submit(variant.source).result()
-            EstimatedSession(self._emulator, kernel, problem).trial(variant, binary)
+            EstimatedSession(self._emulator, kernel, problem).check(variant, binary)
         except (CompileError, LaunchError, TimedOut, ToolchainMissing, UnsupportedByEmulator) as error:
             return f"no: {error}"
         except WrongResult as error:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.info import DeviceInfo
+from autotile.devices.occupancy import reserved_shared_bytes
 from autotile.kernels import Kernel
 from autotile.kernels.expressions import Expression
 from autotile.space import Space
@@ -16,10 +17,6 @@ Column = np.ndarray[Any, Any]
 
 SAMPLE = 2000
 """Rows, spread over the table, by which columns are compared with each other."""
-
-RESERVED_SHARED_BYTES = 1024
-"""What the system takes of a multiprocessor's shared memory for each block, from sm_80 on (CUDA C++ Programming Guide,
-"Compute Capability 8.x", on shared memory)."""
 
 REGISTERS = "registers"
 """The derived value by which a kernel may tell about how many registers a thread takes."""
@@ -64,7 +61,7 @@ def blocks_a_multiprocessor(scope: dict[str, Any], device: DeviceInfo) -> Column
     threads = np.maximum(np.asarray(scope["threads"], float), 1)
     shared = np.asarray(scope["shared_bytes"], float) + np.asarray(scope["static_shared_bytes"], float)
     fit = np.minimum(device.max_blocks_per_sm, device.max_threads_per_sm // threads)
-    fit = np.minimum(fit, device.shared_bytes_per_sm // (shared + RESERVED_SHARED_BYTES))
+    fit = np.minimum(fit, device.shared_bytes_per_sm // np.maximum(shared + reserved_shared_bytes(device), 1))
     if REGISTERS in scope:
         fit = np.minimum(fit, device.registers_per_sm // (threads * np.maximum(np.asarray(scope[REGISTERS], float), 1)))
     return np.asarray(np.maximum(fit, 1))

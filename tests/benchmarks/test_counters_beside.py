@@ -15,8 +15,8 @@ from fake_ncu import csv_of
 from autotile.devices.gpus import find_gpu
 from autotile.insight.machine import Machine
 from autotile.insight.ncu import WANTED
-from autotile.insight.traced import trace_variant
 from autotile.kernels import load_kernel
+from autotile.measure.traced import trace_variant
 from autotile.space import violations
 
 SIZES = {"rows": 256, "cols": 256}

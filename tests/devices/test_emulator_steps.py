@@ -13,8 +13,9 @@ from emulated import Build, clean, line_of, randoms, zeros
 
 from autotile.devices.base import Workload
 from autotile.devices.emulator import EmulatedProgram, compile_host, find_host_compiler
-from autotile.devices.emulator.device import EmulatedStage, EmulatorDevice
-from autotile.devices.emulator.estimate import LAUNCH_MS, Counters, estimate_ms
+from autotile.devices.emulator.device import EmulatedStage, EmulatorDevice, run
+from autotile.devices.emulator.estimate import LAUNCH_MS, estimate
+from autotile.devices.emulator.work import Work
 from autotile.errors import LaunchError
 from autotile.types import SCRATCH, Launch, LaunchStep
 
@@ -96,16 +97,20 @@ def test_a_call_runs_the_steps_with_scratch_of_its_own(build: Build) -> None:
         EmulatorDevice().call(build(TEXT), LAUNCH, [a, None, c, np.float64(2), 1024, SCRATCH])
 
 
-def test_counters_and_the_estimate_cover_the_steps(build: Build) -> None:
-    _, counters = staged().trace(build(TEXT), LAUNCH)
-    assert counters.store_requests == 32 + 32 + 32  # turn, main, raise
-    assert counters.load_requests >= 32 + 32  # clang passes over a load in front of a store
-    device, plain = EmulatorDevice().info, replace(LAUNCH, before=(), after=())
-    one, three = (
-        estimate_ms(Counters(1.0), device, launch, flops=0, moved_bytes=4096, dtype="float32")
-        for launch in (plain, LAUNCH)
+def test_the_estimate_covers_the_steps(build: Build) -> None:
+    works: list[Work] = []
+    arguments = [randoms(32, 32), None, zeros(32, 32), np.float32(1), 1024, SCRATCH]
+    run(build(TEXT), LAUNCH, arguments, EmulatorDevice().info, "trace", works=works)
+    assert [work.blocks for work in works] == [32, 1, 2]  # main, turn, raise
+    assert [work.store_requests for work in works] == [32, 32, 32]
+    assert works[0].load_requests >= 32  # clang passes over a load in front of a store
+    assert [work.shared_bytes for work in works] == [128 + 16, 32 * 33 * 4, 32]
+    main, *steps = (
+        estimate([work], EmulatorDevice().info, flops=0, least_bytes=4096, dtype="float32") for work in works
     )
-    assert three - one == pytest.approx(2 * LAUNCH_MS)
+    whole = estimate(works, EmulatorDevice().info, flops=0, least_bytes=4096, dtype="float32")
+    assert whole.time_ms > main.time_ms + 2 * LAUNCH_MS
+    assert dict(whole.units_ms)["LSU"] == pytest.approx(sum(dict(one.units_ms)["LSU"] for one in (main, *steps)))
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])

@@ -24,8 +24,8 @@ from autotile.insight.findings import Facts, findings_of
 from autotile.insight.machine import Machine
 from autotile.insight.roofline import roofline
 from autotile.insight.sharing import shared_use, size
-from autotile.insight.traced import TracedEntry
 from autotile.kernels import load_kernel
+from autotile.measure.traced import TracedEntry
 from autotile.measure.variant import Variant, make_variant
 from autotile.types import Launch
 

@@ -12,12 +12,20 @@ from autotile.kernels import load_kernel
 from autotile.measure import make_variant, open_session
 
 COUNTED = {
-    ("transpose", "strided_reads"): {"sectors_per_load": 32.0, "sectors_per_store": 4.0},
-    ("transpose", "strided_writes"): {"sectors_per_load": 4.0, "sectors_per_store": 32.0},
-    ("transpose", "tile32"): {"sectors_per_load": 4.0, "sectors_per_store": 4.0, "wavefronts_per_shared_load": 32.0},
-    ("transpose", "tile33"): {"sectors_per_load": 4.0, "sectors_per_store": 4.0, "wavefronts_per_shared_load": 1.0},
-    ("matmul", "one_element"): {"sectors_per_load": 2.5, "sectors_per_store": 4.0},
-    ("matmul", "tile32"): {"sectors_per_load": 4.0, "wavefronts_per_shared_load": 1.0},
+    ("transpose", "strided_reads"): {"sectors_a_load_request": 32.0, "sectors_a_store_request": 4.0},
+    ("transpose", "strided_writes"): {"sectors_a_load_request": 4.0, "sectors_a_store_request": 32.0},
+    ("transpose", "tile32"): {
+        "sectors_a_load_request": 4.0,
+        "sectors_a_store_request": 4.0,
+        "wavefronts_a_shared_load": 32.0,
+    },
+    ("transpose", "tile33"): {
+        "sectors_a_load_request": 4.0,
+        "sectors_a_store_request": 4.0,
+        "wavefronts_a_shared_load": 1.0,
+    },
+    ("matmul", "one_element"): {"sectors_a_load_request": 2.5, "sectors_a_store_request": 4.0},
+    ("matmul", "tile32"): {"sectors_a_load_request": 4.0, "wavefronts_a_shared_load": 1.0},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -13,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.base import Array, Check, Workload, compare
-from autotile.devices.emulator.estimate import Counters, counters_of, estimate_ms
+from autotile.devices.emulator.estimate import estimate
 from autotile.devices.emulator.program import EmulatedProgram, Mode, Order, device_buffer
 from autotile.devices.emulator.report import Report
+from autotile.devices.emulator.work import Work, work_of
 from autotile.devices.gpus import find_gpu
 from autotile.devices.info import DeviceInfo
 from autotile.errors import LaunchError, TimedOut
-from autotile.types import SCRATCH, Binary, Launch, LaunchStep, Measurement, Source, Target
+from autotile.types import SCRATCH, Binary, Launch, LaunchStep, Source, Target
 
 DEFAULT_GPU = "h200"
 CLUSTER_CAPABILITY = 90
@@ -70,30 +72,6 @@ class EmulatorDevice:
         if report.diagnostics:
             raise LaunchError(report.diagnostics[0].message)
 
-    def estimate(
-        self,
-        counters: Counters,
-        *,
-        launch: Launch,
-        flops: int,
-        moved_bytes: int,
-        traced_flops: int,
-        traced_bytes: int,
-        dtype: str,
-        static_shared_bytes: int = 0,
-    ) -> Measurement:
-        """The modelled GPU's time for a problem, from the counters of a traced small one (see estimate.py)."""
-        time_ms = estimate_ms(
-            counters.scaled(traced_flops, flops, traced_bytes, moved_bytes),
-            self.info,
-            launch,
-            flops=flops,
-            moved_bytes=moved_bytes,
-            dtype=dtype,
-            static_shared_bytes=static_shared_bytes,
-        )
-        return Measurement(time_ms, time_ms, 0.0, 1, estimated=True)
-
 
 class EmulatedStage:
     """A workload in host memory, each array alone between guards, so that its bounds are exact."""
@@ -118,16 +96,9 @@ class EmulatedStage:
         self._inputs, self._outputs = {}, {}
 
     def check(self, program: Any, launch: Launch, fillings: int = 2) -> Check:
-        return self.trace(program, launch, mode="check")[0]
-
-    def trace(self, program: Any, launch: Launch, mode: Mode = "trace") -> tuple[Check, Counters]:
-        """Checks, and counts what the first of the two runs did to memory."""
-        report = self._run(program, launch, mode, poison=0xFF)
-        counters = counters_of(report.accesses, launch)
-        check = self._judge(report)
-        if check.ok:  # the other order of threads, on another poison: a race or an unwritten element shows
-            check = self._judge(self._run(program, launch, "check", poison=0xA5, order="backward"))
-        return check, counters
+        """In both orders of the threads, each on a poison of its own: a race or an unwritten element shows."""
+        check = self._judge(self._run(program, launch, "check", poison=0xFF))
+        return self._judge(self._run(program, launch, "check", poison=0xA5, order="backward")) if check.ok else check
 
     def check_timed(self) -> Check:
         """Nothing was launched to be timed that was not checked."""
@@ -135,12 +106,24 @@ class EmulatedStage:
 
     def times_ms(self, program: Any, launch: Launch, runs: int) -> tuple[float, ...]:
         """The same estimate `runs` times over, for this very workload."""
-        _, counters = self.trace(program, launch)
+        works: list[Work] = []
+        self._run(program, launch, "trace", poison=0xFF, works=works)
         moved = sum(a.nbytes for a in (*self._inputs.values(), *self._outputs.values()))
-        time_ms = estimate_ms(counters, self._device.info, launch, flops=0, moved_bytes=moved, dtype="float32")
-        return (time_ms,) * runs
+        info = self._device.info
+        estimated = estimate(
+            works, info, flops=0, least_bytes=moved, dtype="float32", scratch_bytes=launch.scratch_bytes
+        )  # fmt: skip
+        return (estimated.time_ms,) * runs
 
-    def _run(self, program: Any, launch: Launch, mode: Mode, poison: int, order: Order = "forward") -> Report:
+    def _run(
+        self,
+        program: Any,
+        launch: Launch,
+        mode: Mode,
+        poison: int,
+        order: Order = "forward",
+        works: list[Work] | None = None,
+    ) -> Report:
         for name, array in self._outputs.items():
             if name in self._workload.before:
                 array[...] = self._workload.before[name]
@@ -151,7 +134,7 @@ class EmulatedStage:
             arrays[a] if isinstance(a, str) else np.int32(a) if isinstance(a, int) else a
             for a in self._workload.arguments
         ]
-        return run(program, launch, arguments, self._device.info, mode, order, poison)
+        return run(program, launch, arguments, self._device.info, mode, order, poison, works)
 
     def _judge(self, report: Report) -> Check:
         for found in report.diagnostics[:1]:
@@ -181,10 +164,12 @@ def run(
     mode: Mode,
     order: Order = "forward",
     poison: int = 0xFF,
+    works: list[Work] | None = None,
 ) -> Report:
     """One launch with its steps, within the limits of the modelled GPU; scratch memory is new, and holds `poison`.
 
-    The report is of all that ran: nothing runs after a fault. Raises LaunchError for what the GPU would refuse.
+    The report is of all that ran: nothing runs after a fault. `works` gets what each function asked for, the main one's
+    first. Raises LaunchError for what the GPU would refuse.
     """
     main = LaunchStep("", launch.grid, launch.block)
     steps = [(step, launch.shared_bytes if step is main else 0) for step in (*launch.before, main, *launch.after)]
@@ -199,6 +184,14 @@ def run(
             limit_s=max(LAUNCH_LIMIT_S - report.run_s, 1e-3),
         )  # fmt: skip
         report = Report(one.diagnostics, report.accesses + one.accesses, report.run_s + one.run_s)
+        if works is not None:
+            blocks = math.prod(step.grid)
+            work = work_of(
+                one, blocks=blocks, traced_blocks=blocks, threads=step.threads,
+                shared_bytes=shared_bytes + program.static_shared_bytes_of(step.entry_suffix),
+                cluster_blocks=program.cluster(step.entry_suffix)[0],
+            )  # fmt: skip
+            works.insert(0 if step is main else len(works), work)
         if report.diagnostics:
             break
     return report

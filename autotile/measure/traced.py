@@ -17,8 +17,11 @@ import numpy as np
 
 from autotile.devices.base import Array
 from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.emulator.estimate import Estimate, estimate
 from autotile.devices.emulator.program import EmulatedProgram
-from autotile.devices.emulator.report import Access, Copies, Diagnostic, Footprint, Protection, Report
+from autotile.devices.emulator.report import Access, Diagnostic, Protection, Report
+from autotile.devices.emulator.work import Work, work_of
+from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.kernels import Input
 from autotile.measure.random_data import random_array
@@ -39,7 +42,8 @@ FEWEST, MOST = 2, 64
 
 @dataclass(frozen=True)
 class TracedEntry:
-    """What some blocks of one function did: `entry` is its suffix, "" for the main one. Counts are of those blocks."""
+    """What some blocks of one function did: `entry` is its suffix, "" for the main one. Counts are of those blocks,
+    those of `work` of all."""
 
     entry: str
     launch_blocks: int
@@ -47,10 +51,7 @@ class TracedEntry:
     accesses: tuple[Access, ...]
     protections: tuple[Protection, ...]
     barriers: tuple[tuple[int, int], ...]
-    cluster_blocks: int = 1
-    loaded: Footprint = Footprint()
-    stored: Footprint = Footprint()
-    copies: Copies = Copies()
+    work: Work
 
     @property
     def scale(self) -> float:
@@ -83,6 +84,15 @@ class Trace:
         """Of the main function."""
         return self.main.per_request
 
+    def estimate(self, variant: Variant, device: DeviceInfo, registers: int | None = None) -> Estimate:
+        """The modelled time of the traced variant on a GPU (see devices/emulator/estimate.py)."""
+        kernel, problem = variant.kernel, variant.problem
+        return estimate(
+            [entry.work for entry in self.entries], device, flops=kernel.flops_of(problem),
+            least_bytes=kernel.bytes_of(problem), dtype=problem.dtype, scratch_bytes=variant.launch.scratch_bytes,
+            registers=registers,
+        )  # fmt: skip
+
 
 def trace_variant(
     device: EmulatorDevice, variant: Variant, binary: Binary, *, budget_s: float = 1.0, widths: Widths | None = None
@@ -96,7 +106,8 @@ def trace_variant(
     program = device.load(binary)
     arguments = _arguments(variant)
     main = LaunchStep("", launch.grid, launch.block)
-    entries, diagnostics = [], []
+    entries: list[TracedEntry] = []
+    diagnostics: list[Diagnostic] = []
     for step in (main, *launch.before, *launch.after):
         shared_bytes = launch.shared_bytes if step is main else 0
         entry, found = _trace_step(program, step, shared_bytes, arguments, budget_s, widths)
@@ -119,7 +130,7 @@ def _trace_step(
         return program.launch(
             step.grid, step.block, shared_bytes, arguments, "trace", entry_suffix=step.entry_suffix,
             blocks=None if count * cluster >= blocks else _spread(blocks // cluster, count, cluster),
-            **({} if widths is None else {"widths": widths}),
+            widths=widths,
         )  # fmt: skip
 
     count = min(FEWEST, blocks // cluster)
@@ -128,10 +139,13 @@ def _trace_step(
     if affordable > count and not report.diagnostics:
         count = affordable
         report = traced(count)
-    entry = TracedEntry(
-        step.entry_suffix, blocks, count * cluster, report.accesses, report.protections, report.barriers, cluster,
-        report.loaded, report.stored, report.copies,
+    work = work_of(
+        report, blocks=blocks, traced_blocks=count * cluster, threads=step.threads, cluster_blocks=cluster,
+        shared_bytes=shared_bytes + program.static_shared_bytes_of(step.entry_suffix),
     )  # fmt: skip
+    entry = TracedEntry(
+        step.entry_suffix, blocks, count * cluster, report.accesses, report.protections, report.barriers, work
+    )
     return entry, report.diagnostics
 
 
