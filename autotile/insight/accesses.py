@@ -15,6 +15,7 @@ from autotile.measure.traced import Trace, TracedEntry
 from autotile.measure.variant import Variant
 
 SHARED = "shared memory"
+LINE_BYTES = 128
 
 
 def patterns_of(trace: Trace, variant: Variant) -> tuple[Pattern, ...]:
@@ -69,8 +70,11 @@ def _cost(pattern: Pattern) -> float:
 
 
 def passes(pattern: Pattern) -> float:
-    """That the load/store units take for it: one for each wavefront, and for every 4 sectors of a request."""
-    return _cost(pattern) if pattern.space == "shared" else pattern.requests * max(1.0, pattern.per_request / 4)
+    """That the load/store units take for it: one for each wavefront, and for each line of 128 bytes of a request."""
+    if pattern.space == "shared":
+        return _cost(pattern)
+    ends = (address + end for address in pattern.addresses for end in (0, pattern.access_bytes - 1))
+    return pattern.requests * len({end // LINE_BYTES for end in ends})
 
 
 def _is_array(access: Access, variant: Variant) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotile.devices.emulator.estimate import HIDING_WARPS, LAUNCH_MS, joined_ms
+from autotile.devices.emulator.estimate import HIDING_WARPS, joined_ms
 from autotile.devices.emulator.report import Diagnostic
 from autotile.devices.info import DeviceInfo
 from autotile.insight.accesses import passes
@@ -21,13 +21,22 @@ LEAST_WEIGHT = 0.03
 SHORT_TAIL = 0.05
 """Less of the GPU's time that is spent on the last blocks alone is usual."""
 
+CLEAR_WASTE, CLEAR_SHARE = 0.5, 20.0
+"""What wastes so much of so large a share (per cent) of its kind is told, however little time it may cost."""
+
+FEW_BYTES = 32
+"""A thread that loads less has little under way."""
+
+LAUNCH_MS = 0.003
+"""What a launch takes, whatever it does."""
+
 REPEATED = 4.0
 """So many times the least bytes, and more, is read again and again."""
 
 _UNITS = {
     "DRAM": "the GPU's memory (DRAM), the slower, the shorter the pieces that a block asks for",
     "L2": "the way to the L2 cache, by which all sectors come that the first cache does not hold",
-    "LSU": "the load/store units, which take a pass for each wavefront and for every 4 sectors of a request",
+    "LSU": "the load/store units, which take a pass for each wavefront and for each line of 128 bytes of a request",
     "arithmetic": "arithmetic, at the data sheet's peak without tensor cores",
     "issue": "issuing instructions, of which a scheduler starts one a clock",
     "latency": "waiting: for memory, at barriers, for blocks to start and to end",
@@ -92,8 +101,9 @@ def _from_patterns(facts: Facts) -> Iterator[Finding]:
         unit = "sectors" if p.space == "global" else "wavefronts"
         array = "shared memory" if p.space == "shared" else f"`{p.array}`" if p.array else "global memory"
         what = f"loads from {array}" if p.op == "load" else f"stores to {array}"
+        clear = waste >= CLEAR_WASTE and p.percent_of_cost >= CLEAR_SHARE
         yield Finding(
-            facts.saved_ms(factors),
+            max(facts.saved_ms(factors), LEAST_WEIGHT * facts.roofline.time_ms if clear else 0.0),
             f"{place(p)}: {what}: {p.words}. These are {p.percent_of_cost:.0f} % of all {unit}. To change: {p.fix}.",
         )
 
@@ -160,6 +170,7 @@ def _from_launch(facts: Facts) -> Iterator[Finding]:
             f"{blocks} blocks do not divide among {multiprocessors} multiprocessors: in the end {100 * idle:.0f} % of "
             "the GPU's time is spent waiting for the last ones. To change: smaller tiles, or other numbers of them.",
         )
+    yield from _from_waiting(facts)
     launches = 1 + len(facts.launch.steps)
     if launches * LAUNCH_MS > time_ms / 4:
         steps = "the launch takes" if launches == 1 else f"{launches} launches, one after the other, take"
@@ -182,6 +193,21 @@ def _from_launch(facts: Facts) -> Iterator[Finding]:
             0.05 * time_ms,
             f"The compiler ran out of registers: {facts.spill_bytes} bytes of each thread's values go to memory and "
             "back (they spill). To change: fewer elements a thread, or a bound on registers that is less tight.",
+        )
+
+
+def _from_waiting(facts: Facts) -> Iterator[Finding]:
+    """Few bytes under way, where waiting for them is what takes longest."""
+    threads = facts.launch.blocks * facts.launch.threads
+    bytes_a_thread = sum(
+        p.requests * p.lanes * p.access_bytes for p in facts.patterns if p.space == "global" and p.op == "load"
+    ) / max(1, threads)
+    if facts.busiest == "latency" and 0 < bytes_a_thread < FEW_BYTES:
+        yield Finding(
+            facts.saved_ms({"latency": bytes_a_thread / FEW_BYTES}),
+            f"A thread loads {bytes_a_thread:.0f} bytes in its whole life and waits for them: too few are on their way "
+            "at once to keep memory busy. To change: fewer threads that load several elements each, one after the "
+            "other, before they use the first; or loads of 16 bytes.",
         )
 
 

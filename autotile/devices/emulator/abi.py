@@ -100,6 +100,7 @@ class FoundSite(ctypes.Structure):
         ("ideal", c_uint64),
         ("worst", c_uint64),
         ("used_bytes", c_uint64),
+        ("lines", c_uint64),
         ("group", c_uint32),
         ("widest", c_uint32),
         ("example_lanes", c_uint32),

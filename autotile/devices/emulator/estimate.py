@@ -7,7 +7,7 @@ Each function of a launch keeps some units of the GPU busy, each for the time th
                  block goes on with them); scratch memory is written and read besides
     L2           the sectors that loads ask for beyond what the first cache still holds, and those of stores; a sector
                  that is stored in part costs more
-    LSU          a global request takes a pass for every 4 sectors, a shared one for every wavefront
+    LSU          a global request takes a pass for every line of 128 bytes, a shared one for every wavefront
     arithmetic   the problem's flops at the peak rate of its type without tensor cores
     issue        the slots that requests take with the instructions around them
     latency      a block's way from its start to its end: the barriers, the waits for memory (asynchronous copies share
@@ -114,7 +114,7 @@ def _units_ms(
 ) -> dict[str, float]:
     clocks_a_ms = device.clock_ghz * 1e6 * device.sm_count
     resident = min(resident, max(1, math.ceil(work.blocks / device.sm_count)))
-    hiding = min(1.0, resident * work.warps / HIDING_WARPS) ** HIDING_POWER
+    hiding = math.pow(min(1.0, resident * work.warps / HIDING_WARPS), HIDING_POWER)
     # Without tensor cores float64 runs at half the float32 rate at most, whatever the data sheet's tensor peak.
     peak = min(device.fp64_tflops, device.fp32_tflops / 2) if dtype == "float64" else device.fp32_tflops
     requests = work.load_requests + work.store_requests + work.shared_requests
@@ -144,7 +144,7 @@ def _l2_sectors(work: Work, device: DeviceInfo, resident: int) -> float:
     """A sector that a block loads again may still be in the first cache: the likelier, the less its blocks touch."""
     room = max(16e3, device.shared_bytes_per_sm + L1_BESIDE_SHARED_BYTES - resident * work.shared_bytes)
     held = work.loaded_sectors * SECTOR_BYTES / work.blocks * resident
-    again = max(0.0, work.load_sectors - work.loaded_sectors) * min(1.0, (held / room) ** CACHE_POWER)
+    again = max(0.0, work.load_sectors - work.loaded_sectors) * min(1.0, math.pow(held / room, CACHE_POWER))
     whole = work.stored_bytes / (work.store_sectors * SECTOR_BYTES) if work.store_sectors else 1.0
     return work.loaded_sectors + again + work.store_sectors * (1 + PARTIAL_STORE * (1 - whole))
 

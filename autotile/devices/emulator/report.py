@@ -54,7 +54,8 @@ class Access:
     `called_from` are the lines of the calls through which it was inlined, the innermost first. `argument` is the number
     of the array in global memory, None for shared. `example` holds the addresses of the lanes of one of the costliest
     requests, relative to the array or to the block's shared memory. `from_machine_code` is true where the width is that
-    of the GPU's machine code, which the compiler chose wider than the source's.
+    of the GPU's machine code, which the compiler chose wider than the source's. `line_count` are the lines of 128 bytes
+    of all requests, in global memory.
     """
 
     line: int | None
@@ -72,6 +73,7 @@ class Access:
     argument: int | None = None
     example: tuple[int, ...] = ()
     from_machine_code: bool = False
+    line_count: int = 0
 
     @property
     def moved_bytes(self) -> int:

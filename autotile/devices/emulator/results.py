@@ -134,6 +134,7 @@ class _Sums:
     total: int = 0
     ideal: int = 0
     used_bytes: int = 0
+    lines: int = 0
 
     def add(self, site: abi.FoundSite) -> None:
         self.requests += site.requests
@@ -141,6 +142,7 @@ class _Sums:
         self.total += site.total
         self.ideal += site.ideal
         self.used_bytes += site.used_bytes
+        self.lines += site.lines
         if site.worst > self.costliest.worst:
             self.costliest = site
 
@@ -162,7 +164,7 @@ def collect_accesses(found: Sequence[abi.FoundSite], lines: LineTable, memory: M
             line or None, "store" if store else "load", "shared" if shared else "global", access_bytes,
             sums.requests, sums.lanes / sums.requests, sums.total / sums.requests, sums.ideal / sums.requests,
             sums.costliest.worst, sums.total, sums.used_bytes, called_from, None if shared else arguments[buffer],
-            memory.relative(sums.costliest), bool(widened),
+            memory.relative(sums.costliest), bool(widened), sums.lines,
         )
         for (line, called_from, shared, store, access_bytes, buffer, widened), sums in sorted(
             merged.items(), key=lambda item: item[0]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from autotile.devices.emulator.report import Report
 
 SECTOR_BYTES = 32
-SECTORS_A_PASS = 4
 
 
 @dataclass(frozen=True)
 class Work:
     """One function of a launch. Requests, sectors and wavefronts are of all its blocks.
 
-    `load_passes` and `store_passes` are those of a global request through the first cache: one for every 4 sectors.
+    `load_passes` and `store_passes` are those of a global request through the first cache: one for every line of 128
+    bytes.
     `loaded_sectors` and `stored_sectors` are distinct within a block (a cluster counts as one), `load_run_bytes` and
     `store_run_bytes` the mean length of the pieces that they lie in, `stores_joined` the share of those that the next
     block goes on with. `stored_bytes` is what lanes asked to store. `barriers` are a block's passes, `loads` a thread's
@@ -69,7 +69,7 @@ def work_of(
             continue
         sums[f"{access.op}_requests"] += access.requests * scale
         sums[f"{access.op}_sectors"] += access.total * scale
-        sums[f"{access.op}_passes"] += max(access.requests, access.total / SECTORS_A_PASS) * scale
+        sums[f"{access.op}_passes"] += access.line_count * scale
         if access.op == "store":
             sums["stored_bytes"] += access.used_bytes * scale
         else:

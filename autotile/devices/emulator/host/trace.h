@@ -9,7 +9,7 @@
 struct Site {
     uint64_t pc;
     uint32_t store, shared, bytes, merged;
-    uint64_t requests, lanes, total, ideal, worst, used_bytes;
+    uint64_t requests, lanes, total, ideal, worst, used_bytes, lines;
     uint32_t group, widest, example_lanes, pad;
     uint64_t example[kWarpLanes];
 };
@@ -76,10 +76,13 @@ static __attribute__((noinline)) uint32_t find_site(uint64_t pc, bool store, boo
             return site_table[slot] - 1u;
     }
     if (site_count == kMaxSites) return kMaxSites - 1;
-    Site fresh{};
+    // Field by field: a structure of this size would be set and copied through this library's own memset and memcpy,
+    // which check what a thread does.
+    Site& fresh = sites[site_count];
     fresh.pc = pc, fresh.store = store, fresh.shared = shared_space, fresh.bytes = bytes, fresh.merged = merged;
+    fresh.requests = fresh.lanes = fresh.total = fresh.ideal = fresh.worst = fresh.used_bytes = fresh.lines = 0;
+    fresh.group = fresh.widest = fresh.example_lanes = fresh.pad = 0;
     if (!merged) widen(fresh);
-    sites[site_count] = fresh;
     site_table[slot] = (uint16_t)(site_count + 1);
     return site_count++;
 }
@@ -135,15 +138,20 @@ static void count_sectors(Site& site, const Logged* const* lanes, unsigned count
         uint64_t first = lanes[0]->address >> 5, last = (lanes[count - 1]->address + bytes - 1) >> 5;
         note_sectors(site.store, first, last);
         touched = last - first + 1;
+        site.lines += (last >> 2) - (first >> 2) + 1;
         wanted_bytes = (uint64_t)count * bytes;
     } else {
-        Distinct sectors, addresses;
+        Distinct sectors, lines, addresses;
         for (unsigned i = 0; i < count; i++) {
             uint64_t first = lanes[i]->address >> 5, last = (lanes[i]->address + bytes - 1) >> 5;
             for (uint64_t s = first; s <= last; s++) sectors.add(s);
             addresses.add(lanes[i]->address);
         }
-        for (unsigned i = 0; i < sectors.size; i++) note_sectors(site.store, sectors.items[i], sectors.items[i]);
+        for (unsigned i = 0; i < sectors.size; i++) {
+            note_sectors(site.store, sectors.items[i], sectors.items[i]);
+            lines.add(sectors.items[i] >> 2);
+        }
+        site.lines += lines.size;
         touched = sectors.size, wanted_bytes = (uint64_t)addresses.size * bytes;
     }
     site.used_bytes += wanted_bytes;
