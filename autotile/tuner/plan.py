@@ -15,7 +15,7 @@ from autotile.space import Space, build_space, violations
 from autotile.space.recorded import recorded_space
 from autotile.spec import Spec
 from autotile.store import RecordStore
-from autotile.tuner.warm import warm_rows
+from autotile.tuner.warm import estimated_rows, warm_rows
 from autotile.tuner.workshop import Workshop
 from autotile.types import SCHEMA_VERSION, Identity, Problem, Record
 
@@ -33,7 +33,7 @@ class Plan:
     built: Sequence[int] = ()
     """Rows that were built before, so that their binaries should be cached: for another driver, or left aside."""
     warm: Sequence[int] = ()
-    """Rows that were the best elsewhere (see warm.py)."""
+    """Rows that were the best elsewhere, and those of which the emulator expects most (see warm.py)."""
 
     @property
     def goal(self) -> int:
@@ -69,7 +69,9 @@ def make_plan(spec: Spec, problem: Problem, workshop: Workshop) -> Plan:
     identity = identity_of(device, workshop.builder, template_digest(spec.kernel))
     plan = Plan(spec, problem, identity, space, points, {})
     if not points:
-        plan = replace(plan, warm=warm_rows(space, problem, identity, workshop.store, spec.kernel))
+        store = workshop.store
+        best = warm_rows(space, problem, identity, store, spec.kernel)
+        plan = replace(plan, warm=[*best, *estimated_rows(space, problem, identity, store)])
     known = known_records(plan, workshop.store, any_driver=True)
     built = [row for row, record in known.items() if record.binary_digest]
     same = {} if workshop.fresh else {row: record for row, record in known.items() if record.identity == identity}

@@ -1,4 +1,4 @@
-"""Where to look first: what was the best for other sizes, types and devices is seldom bad here."""
+"""Where to look first: what was the best elsewhere is seldom bad here, nor what the emulator's estimates put first."""
 
 from __future__ import annotations
 
@@ -27,6 +27,23 @@ def warm_rows(space: Space, problem: Problem, identity: Identity, store: RecordS
     bests.sort(key=lambda record: _distance(record, problem, identity, kernel))
     rows = (space.row_of(record.configuration) for record in bests)
     return list(dict.fromkeys(row for row in rows if row is not None))[:MOST_WARM]
+
+
+MOST_ESTIMATED = 6
+"""Rows at most that are tried for their estimate."""
+
+
+def estimated_rows(space: Space, problem: Problem, identity: Identity, store: RecordStore) -> list[int]:
+    """The rows whose estimate is the best of those that the emulator has on record for this problem and this very GPU:
+    a search on a laptop tells one on the GPU where to begin. None for a search on the emulator itself."""
+    if identity.estimated:
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        records = store.records(problem.kernel, problem, f"emulated {identity.device}")
+    records = sorted((record for record in records if record.ok), key=lambda record: record.time_ms)
+    rows = (space.row_of(record.configuration) for record in records)
+    return list(dict.fromkeys(row for row in rows if row is not None))[:MOST_ESTIMATED]
 
 
 def _distance(

@@ -18,7 +18,7 @@ from autotile.spec.model import SearchOptions, Spec
 from autotile.store import MemoryStore, Store
 from autotile.tuner import search
 from autotile.tuner.plan import Plan
-from autotile.tuner.warm import MOST_WARM, warm_rows
+from autotile.tuner.warm import MOST_ESTIMATED, MOST_WARM, estimated_rows, warm_rows
 from autotile.types import PROVEN, Configuration, Identity, Measurement, Problem, Record, Value
 
 HERE = Identity("Fake GPU", "sm_90", "1.0", "fakecc 1.0", "t", 1, False)
@@ -152,6 +152,36 @@ def test_other_kernels_do_not_count(best: Any, warm: Any) -> None:
     assert warm(replace(best(SIZE, width=64), problem=Problem("run", (("n", SIZE),), "float32"))) == []
 
 
+def estimates(best: Any, identity: Identity, times_ms: dict[str, float]) -> list[Record]:
+    """Trials of the problem of size SIZE, by `width`x`steps`."""
+    made = []
+    for name, time_ms in times_ms.items():
+        width, steps = map(int, name.split("x"))
+        measurement = Measurement(time_ms, time_ms, 0.0, 1, estimated=identity.estimated)
+        made.append(replace(best(SIZE, identity, width=width, steps=steps), measurement=measurement))
+    return made
+
+
+def test_the_emulators_estimates_for_this_gpu_say_where_to_begin(walk: Kernel, space: Space, best: Any) -> None:
+    other = replace(EMULATED, device="emulated Old GPU")
+    store = MemoryStore()
+    store.extend(
+        [
+            *estimates(best, EMULATED, {"64x1": 3.0, "128x1": 1.0, "256x1": 2.0}),
+            *estimates(best, other, {"32x4": 0.1}),
+            *estimates(best, SIBLING, {"32x2": 0.1}),
+            replace(best(SIZE, EMULATED, width=64, steps=4), outcome="wrong_result", measurement=None),
+        ]
+    )
+    problem = walk.problem({"n": SIZE})
+    rows = estimated_rows(space, problem, HERE, store)
+    assert [space.configuration(row)["width"] for row in rows] == [128, 256, 64]
+    assert estimated_rows(space, problem, EMULATED, store) == []
+    assert estimated_rows(space, walk.problem({"n": 2 * SIZE}), HERE, store) == []
+    store.extend(estimates(best, EMULATED, {f"{w}x{s}": 0.5 + w for w in WIDTHS for s in STEPS}))
+    assert len(estimated_rows(space, problem, HERE, store)) == MOST_ESTIMATED
+
+
 # ---- in a search -----------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +195,9 @@ def tried(walk: Kernel, store: Any, **options: Any) -> list[str]:
 @pytest.mark.parametrize("sampler", ["model", "tpe", "random", "grid"])
 def test_they_come_after_the_default(walk: Kernel, best: Any, sampler: str) -> None:
     bests = [best(4 * SIZE, width=256, steps=2), best(2 * SIZE, width=128, steps=4), best(8 * SIZE)]
-    assert tried(walk, MemoryStore(bests=bests), sampler=sampler, trials=3) == ["32x1", "128x4", "256x2"]
+    store = MemoryStore(bests=bests)
+    store.extend(estimates(best, EMULATED, {"64x4": 1.0, "64x2": 2.0}))
+    assert tried(walk, store, sampler=sampler, trials=5) == ["32x1", "128x4", "256x2", "64x4", "64x2"]
 
 
 def test_points_are_what_they_are(walk: Kernel, best: Any) -> None:
