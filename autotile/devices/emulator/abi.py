@@ -121,6 +121,9 @@ class FoundFootprint(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in ("blocks", "sectors", "runs", "pairs", "paired_runs", "joined")]
 
 
+REUSE_BUCKETS = 24
+
+
 class FoundCopies(ctypes.Structure):
     _fields_ = [("copies", c_uint64), ("waits", c_uint64), ("left", c_uint64)]
 
@@ -139,6 +142,7 @@ def declare(library: ctypes.CDLL) -> None:
     library.autotile_barriers.argtypes = [POINTER(c_uint64)]
     library.autotile_barriers.restype = POINTER(FoundBarrier)
     library.autotile_footprints.restype = POINTER(FoundFootprint)
+    library.autotile_reuses.restype = POINTER(c_uint64)
     library.autotile_copy_counts.restype = POINTER(FoundCopies)
     library.autotile_call_sites.argtypes = [POINTER(c_uint64)]
     library.autotile_call_sites.restype = POINTER(c_uint32)

@@ -52,8 +52,9 @@ CACHE_POWER = 0.619
 LSU_CLOCKS = 1.076
 ISSUE_SLOTS, SLOTS_A_REQUEST = 4, 6.0
 HIDING_WARPS, HIDING_POWER = 8, 0.935
-BLOCK_US, BARRIER_US, MEMORY_US, LOAD_US, CLUSTER_US = 1.152, 0.082, 0.493, 0.102, 0.82
-"""A block's start and end; a barrier; a wait for memory; what each load adds; a block of a cluster."""
+BLOCK_US, BARRIER_US, MEMORY_US, LOAD_US, HIT_US, CLUSTER_US = 1.152, 0.082, 0.493, 0.102, 0.02, 0.82
+"""A block's start and end; a barrier; a wait for memory; what each load adds that the first cache has not, and has; a
+block of a cluster."""
 
 NORM = 3.473
 FEW_WAVES = 8
@@ -119,6 +120,7 @@ def _units_ms(
     peak = min(device.fp64_tflops, device.fp32_tflops / 2) if dtype == "float64" else device.fp32_tflops
     requests = work.load_requests + work.store_requests + work.shared_requests
     passes = work.load_passes + work.store_passes + work.shared_wavefronts
+    missed = _missed_sectors(work, device, resident)
     waves = max(1.0, work.blocks / (device.sm_count * resident))
     return {
         "DRAM": moved_bytes / (BANDWIDTH_REACHED * device.bandwidth_gbs * 1e6) * _pieces(work),
@@ -126,7 +128,7 @@ def _units_ms(
         "LSU": LSU_CLOCKS * passes / clocks_a_ms / hiding,
         "arithmetic": flops / (peak * 1e9) / hiding,
         "issue": SLOTS_A_REQUEST * requests / (ISSUE_SLOTS * clocks_a_ms) / hiding,
-        "latency": waves * _block_us(work) * 1e-3,
+        "latency": waves * _block_us(work, missed / max(work.load_sectors, 1.0)) * 1e-3,
     }
 
 
@@ -141,16 +143,27 @@ def _pieces(work: Work) -> float:
 
 
 def _l2_sectors(work: Work, device: DeviceInfo, resident: int) -> float:
-    """A sector that a block loads again may still be in the first cache: the likelier, the less its blocks touch."""
-    room = max(16e3, device.shared_bytes_per_sm + L1_BESIDE_SHARED_BYTES - resident * work.shared_bytes)
-    held = work.loaded_sectors * SECTOR_BYTES / work.blocks * resident
-    again = max(0.0, work.load_sectors - work.loaded_sectors) * min(1.0, math.pow(held / room, CACHE_POWER))
     whole = work.stored_bytes / (work.store_sectors * SECTOR_BYTES) if work.store_sectors else 1.0
-    return work.loaded_sectors + again + work.store_sectors * (1 + PARTIAL_STORE * (1 - whole))
+    return _missed_sectors(work, device, resident) + work.store_sectors * (1 + PARTIAL_STORE * (1 - whole))
 
 
-def _block_us(work: Work) -> float:
+def _missed_sectors(work: Work, device: DeviceInfo, resident: int) -> float:
+    """Of loads: those that a block asks for the first time, and those that the first cache may no longer hold, the
+    likelier, the more all resident warps have asked for in between."""
+    if not work.load_requests:
+        return 0.0
+    room = max(16e3, device.shared_bytes_per_sm + L1_BESIDE_SHARED_BYTES - resident * work.shared_bytes)
+    at_once = resident * work.warps * SECTOR_BYTES * work.load_sectors / work.load_requests
+    missed = sum(
+        count * min(1.0, math.pow(at_once * 2**bucket / room, CACHE_POWER)) for bucket, count in enumerate(work.reuses)
+    )
+    unseen = max(0.0, work.load_sectors - work.loaded_sectors - sum(work.reuses))
+    return work.loaded_sectors + missed + unseen
+
+
+def _block_us(work: Work, missed_share: float) -> float:
     """A block's way from its start to its end, were everything but waiting free."""
     waiting = work.waits / (1 + work.depth) if work.waits else min(work.barriers / 2, work.loads)
     cluster_us = CLUSTER_US * work.cluster_blocks if work.cluster_blocks > 1 else 0.0
-    return BLOCK_US + BARRIER_US * work.barriers + MEMORY_US * waiting + LOAD_US * work.loads + cluster_us
+    loads_us = work.loads * (LOAD_US * missed_share + HIT_US * (1 - missed_share))
+    return BLOCK_US + BARRIER_US * work.barriers + MEMORY_US * waiting + loads_us + cluster_us

@@ -210,6 +210,7 @@ class EmulatedProgram:
         return Report(
             diagnostics, accesses, run_s, protections, barriers, loaded, stored,
             Copies(copies.copies, copies.waits, copies.left),
+            tuple(self._library.autotile_reuses()[: abi.REUSE_BUCKETS]),
         )  # fmt: skip
 
     def _widenings(self, widths: Widths) -> ctypes.Array[abi.Widening]:

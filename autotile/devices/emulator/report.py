@@ -138,7 +138,11 @@ class Copies:
 @dataclass(frozen=True)
 class Report:
     """A launch: what it did wrong (nothing, if empty), how long it took, and, in mode "trace", what its accesses cost,
-    what its barriers protected, how often blocks passed each, by line, and its footprint in global memory."""
+    what its barriers protected, how often blocks passed each, by line, and its footprint in global memory.
+
+    `reuses` counts sectors that a block loads again: by a request that is 0, 1, 2 to 3, 4 to 7, … requests away, as
+    each warp counts its own.
+    """
 
     diagnostics: tuple[Diagnostic, ...]
     accesses: tuple[Access, ...]
@@ -148,6 +152,7 @@ class Report:
     loaded: Footprint = Footprint()
     stored: Footprint = Footprint()
     copies: Copies = Copies()
+    reuses: tuple[int, ...] = ()
 
 
 def _at(line: int | None) -> str:

@@ -19,7 +19,8 @@ class Work:
     `store_run_bytes` the mean length of the pieces that they lie in, `stores_joined` the share of those that the next
     block goes on with. `stored_bytes` is what lanes asked to store. `barriers` are a block's passes, `loads` a thread's
     loads from global memory that it waits for, `waits` a thread's waits for asynchronous copies, each of which leaves
-    `depth` groups of copies on their way.
+    `depth` groups of copies on their way. `reuses` are the sectors that a block loads again, by how many requests later
+    (see Report).
     """
 
     blocks: int
@@ -44,6 +45,7 @@ class Work:
     loads: float = 0.0
     waits: float = 0.0
     depth: float = 0.0
+    reuses: tuple[float, ...] = ()
 
     @property
     def warps(self) -> int:
@@ -89,4 +91,5 @@ def work_of(
         loads=max(0.0, loads) / traced_threads,
         waits=report.copies.waits / traced_threads if report.copies.copies else 0.0,
         depth=report.copies.depth if report.copies.copies else 0.0,
+        reuses=tuple(count * scale for count in report.reuses),
     )

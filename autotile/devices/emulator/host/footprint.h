@@ -2,7 +2,7 @@
 // can keep for it, and how far DRAM can go on where it is. A cluster counts as one block. Also how far ahead its
 // asynchronous copies run.
 #pragma once
-#include "state.h"
+#include "reuse.h"
 
 struct Interval {
     uint64_t first, last;  // sectors
@@ -33,6 +33,7 @@ static void reset_footprints() {
     }
     copy_counts = CopyCounts{};
     block_before = -1;
+    reset_reuses();
 }
 
 static int by_first(const void* a, const void* b) {

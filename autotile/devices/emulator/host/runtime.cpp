@@ -301,6 +301,8 @@ AUTOTILE_EXPORT const Protection* autotile_protections(uint64_t* count) {
 
 AUTOTILE_EXPORT const Footprint* autotile_footprints() { return footprints; }
 
+AUTOTILE_EXPORT const uint64_t* autotile_reuses() { return reuses; }
+
 AUTOTILE_EXPORT const CopyCounts* autotile_copy_counts() { return &copy_counts; }
 
 AUTOTILE_EXPORT const BarrierPasses* autotile_barriers(uint64_t* count) {

@@ -348,6 +348,7 @@ static void run_cluster(int64_t first_block) {
             take_turn(launch.backward ? launch.cluster_blocks - 1 - k : k);
             resume_block(first_block + launch.rank);
             if (launch.phase == 0) {
+                if (launch.rank == (launch.backward ? launch.cluster_blocks - 1 : 0)) begin_reuses();
                 global_orders[launch.rank] = GlobalOrder{};
                 begin_guard();
                 start_fibers();

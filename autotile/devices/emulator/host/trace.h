@@ -134,9 +134,11 @@ static void add_cost(Site& site, const Logged* const* lanes, unsigned count, uin
 
 static void count_sectors(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
     uint64_t touched, wanted_bytes;
+    uint32_t progress = site.store ? 0 : ++progress_of_warp();
     if (has_stride(lanes, count, bytes)) {
         uint64_t first = lanes[0]->address >> 5, last = (lanes[count - 1]->address + bytes - 1) >> 5;
         note_sectors(site.store, first, last);
+        for (uint64_t s = first; !site.store && s <= last; s++) note_use(s, progress);
         touched = last - first + 1;
         site.lines += (last >> 2) - (first >> 2) + 1;
         wanted_bytes = (uint64_t)count * bytes;
@@ -149,6 +151,7 @@ static void count_sectors(Site& site, const Logged* const* lanes, unsigned count
         }
         for (unsigned i = 0; i < sectors.size; i++) {
             note_sectors(site.store, sectors.items[i], sectors.items[i]);
+            if (!site.store) note_use(sectors.items[i], progress);
             lines.add(sectors.items[i] >> 2);
         }
         site.lines += lines.size;
