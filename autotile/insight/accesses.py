@@ -32,11 +32,12 @@ def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Ite
     offset_bytes = variant.problem.offset * element.itemsize
     widest = max((a.access_bytes for a in entry.accesses if a.space == "shared"), default=4)
     for access in entry.accesses:
+        offset = offset_bytes if _is_array(access, variant) else 0
         # An array that is read in wide words keeps its rows on such: padding must not move them off.
         shape = describe(
             access,
             element.itemsize,
-            offset_bytes=offset_bytes if _is_array(access, variant) else 0,
+            offset_bytes=offset,
             row_unit_bytes=max(4, widest),
         )
         moved = access.moved_bytes
@@ -60,7 +61,7 @@ def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Ite
             shape=shape.name,
             words=shape.words,
             fix=shape.fix,
-            addresses=access.example,
+            addresses=tuple(address + offset for address in access.example),
         )
 
 

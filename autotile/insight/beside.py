@@ -20,7 +20,8 @@ def with_profile(explanation: Explanation, variant: Variant, device: Device) -> 
     except (CompileError, EnvironmentalError, TimedOut) as error:
         return replace(explanation, notes=(*explanation.notes, f"Nsight Compute counted nothing: {error}"))
     notes = (*explanation.notes, *profile.notes)
-    return replace(explanation, profile=beside(explanation, profile.ratios()), notes=notes)
+    counted = profile.ratios() | {"time_ms": profile.time_ms}  # of all functions, as the estimate is
+    return replace(explanation, profile=beside(explanation, counted), notes=notes)
 
 
 def beside(

@@ -76,8 +76,8 @@ class Pattern:
     `per_request`, `ideal_per_request`, `worst` are 32-byte sectors (global) or wavefronts (shared). `shape` names the
     pattern in a word (see patterns.py), `words` says it in a sentence, `fix` what to change; empty where nothing is
     wrong. `percent_of_cost` is this access's part of all sectors, or wavefronts, of the launch.
-    `addresses` are those of a warp's lanes in a request that cost most, relative to the array, or to the block's shared
-    memory.
+    `addresses` are those of a warp's lanes in a request that cost most, from an aligned address before the array, or
+    relative to the block's shared memory.
     """
 
     entry: str

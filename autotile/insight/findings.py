@@ -12,6 +12,7 @@ from autotile.devices.info import DeviceInfo
 from autotile.insight.accesses import passes
 from autotile.insight.explanation import Occupancy, Pattern, Roofline
 from autotile.insight.patterns import TERMS, WAVEFRONT
+from autotile.insight.roofline import ARITHMETIC
 from autotile.insight.sharing import size
 from autotile.types import Launch
 
@@ -144,7 +145,7 @@ def _from_traffic(facts: Facts) -> Iterator[Finding]:
         p.requests * (p.ideal_per_request if p.fix else p.per_request) for p in facts.patterns if p.space == "shared"
     )
     a_clock = facts.roofline.peak_tflops * 1e3 / (2 * 32 * facts.device.clock_ghz * facts.device.sm_count)
-    if multiply_adds and wavefronts / multiply_adds * a_clock > 1:
+    if facts.roofline.bound == ARITHMETIC and wavefronts / multiply_adds * a_clock > 1:
         each = wavefronts / multiply_adds
         yield Finding(
             facts.saved_ms({"LSU": 1 - wavefronts / max(facts.passes, 1e-9) * (1 - 1 / (each * a_clock))}),

@@ -176,7 +176,7 @@ def _of_shared(lanes: Lanes, row_unit_bytes: int) -> Shape:
     size, reads, addresses = lanes.access_bytes, lanes.reads, lanes.addresses
     taken, least = banks.wavefronts(addresses, size), banks.least_wavefronts(addresses, size)
     if len(lanes.distinct) == 1:
-        return Shape("same", f"all lanes {reads} one word, which its bank gives to all at once")
+        return Shape("same", f"all lanes {reads} one address, which goes to all at once")
     if taken <= least:
         full = f"{size} bytes a lane: " if size > banks.WORD_BYTES else ""
         return Shape("spread", f"{full}the lanes' words lie in different banks: {_count(taken, 'wavefront')}")

@@ -57,7 +57,7 @@ def test_shapes_of_global_memory(lane: Lane, access_bytes: int, name: str, words
 @pytest.mark.parametrize(
     ("lane", "access_bytes", "name", "words", "fix"),
     [
-        (lambda n: 8, 4, "same", "one word", ""),
+        (lambda n: 8, 4, "same", "one address", ""),
         (lambda n: 4 * n, 4, "spread", "1 wavefront", ""),
         (lambda n: 16 * n, 16, "spread", "4 wavefronts", ""),
         (lambda n: 16 * (n // 4), 16, "wide", "go in 2 parts", ""),  # pairs share their addresses
