@@ -12,6 +12,7 @@ is behind the best of all. Writes estimates.json.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import multiprocessing
 import os
 import tempfile
@@ -54,8 +55,8 @@ def main() -> None:
     given = parsed()
     if given.home is not None:
         os.environ["AUTOTILE_HOME"] = str(given.home.absolute())
-        info = find_gpu(given.gpu)
-        document: dict[str, Any] = machine(info, "not known")
+        info, compiler = measured_on(given.gpu)
+        document: dict[str, Any] = machine(info, compiler)
     else:
         os.environ["AUTOTILE_HOME"] = tempfile.mkdtemp(prefix="autotile-estimates-")
         device = open_device("cuda")
@@ -82,6 +83,15 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=available_cpus(), help="estimates at a time")
     parser.add_argument("--output", type=Path, default=None, help="folder for the JSON file")
     return parser.parse_args(arguments)
+
+
+def measured_on(gpu: str) -> tuple[DeviceInfo, str]:
+    """The GPU of the table with the name and the driver that the records tell, and their compiler."""
+    info = find_gpu(gpu)
+    found = [record.identity for kernel in CASES for record in Store().records(kernel, device=info.name)]
+    if not found:
+        raise SystemExit(f"no records of {info.name} under AUTOTILE_HOME")
+    return dataclasses.replace(info, driver=found[0].driver, estimated=False), found[0].compiler
 
 
 def measure(kernel: str, sizes: Mapping[str, int], trials: int, seed: int) -> None:

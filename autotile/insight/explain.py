@@ -115,6 +115,7 @@ def _put_together(
         launch=launch,
         patterns=patterns_of(trace, variant),
         units_ms=dict(evidence.estimated.units_ms),
+        alone=evidence.estimated.alone,
         occupancy=occupancy_of(device, launch.threads, launch.blocks, shared_bytes, machine.registers),
         roofline=roofline(device, problem.dtype, flops, least_bytes, time_ms, measured_ms is None),
         shared_bytes=shared_bytes,

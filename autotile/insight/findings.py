@@ -52,6 +52,7 @@ class Facts:
     launch: Launch
     patterns: tuple[Pattern, ...]
     units_ms: Mapping[str, float]
+    alone: float
     occupancy: Occupancy
     roofline: Roofline
     shared_bytes: int
@@ -60,8 +61,8 @@ class Facts:
     def saved_ms(self, factors: Mapping[str, float]) -> float:
         """What the estimate would lose if these units had so much less to do (a factor of 0 to 1 each): units overlap,
         so that only a busy one counts."""
-        before = joined_ms(self.units_ms)
-        after = joined_ms({name: ms * factors.get(name, 1.0) for name, ms in self.units_ms.items()})
+        before = joined_ms(self.units_ms, self.alone)
+        after = joined_ms({name: ms * factors.get(name, 1.0) for name, ms in self.units_ms.items()}, self.alone)
         return self.roofline.time_ms * (1 - after / before) if before else 0.0
 
     @property
