@@ -35,13 +35,19 @@ WANTED: Wanted = {
     "plain_loads": ("smsp__sass_inst_executed_op_global_ld.sum", "smsp__inst_executed_op_global_ld_pred_on_any.sum"),
     "copy_sectors": ("smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",),
     "copy_requests": ("smsp__sass_l1tex_t_requests_pipe_lsu_mem_global_op_ldgsts.sum",),
-    "shared_load_wavefronts": ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",),
+    "shared_load_wavefronts": (
+        "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",  # also what loads and stores wait for each other
+    ),
     "shared_loads": (
         "smsp__sass_inst_executed_op_shared_ld.sum",
         "smsp__inst_executed_op_shared_ld_pred_on_any.sum",
         "smsp__inst_executed_op_shared_ld.sum",
     ),
-    "shared_store_wavefronts": ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",),
+    "shared_store_wavefronts": (
+        "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    ),
     "shared_stores": (
         "smsp__sass_inst_executed_op_shared_st.sum",
         "smsp__inst_executed_op_shared_st_pred_on_any.sum",

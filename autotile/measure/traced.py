@@ -36,6 +36,7 @@ RANDOM_BYTES = 16 << 20
 """Arrays of so many bytes in all are filled with random values; larger ones hold zeros."""
 
 ALIGNMENT_BYTES = 256
+GOLDEN = (math.sqrt(5) - 1) / 2
 FEWEST, MOST = 2, 64
 """Blocks that are traced of a launch which has more."""
 
@@ -126,34 +127,37 @@ def _trace_step(
 ) -> tuple[TracedEntry, tuple[Diagnostic, ...]]:
     blocks, cluster = math.prod(step.grid), program.cluster(step.entry_suffix)[0]
 
-    def traced(count: int) -> Report:
+    def traced(chosen: list[int]) -> Report:
         return program.launch(
             step.grid, step.block, shared_bytes, arguments, "trace", entry_suffix=step.entry_suffix,
-            blocks=None if count * cluster >= blocks else _spread(blocks // cluster, count, cluster),
-            widths=widths,
+            blocks=[number * cluster for number in chosen], widths=widths,
         )  # fmt: skip
 
-    count = min(FEWEST, blocks // cluster)
-    report = traced(count)
-    affordable = min(MOST, int(budget_s / max(report.run_s / count, 1e-6)), blocks // cluster)
-    if affordable > count and not report.diagnostics:
-        count = affordable
-        report = traced(count)
+    chosen = _spread(blocks // cluster, FEWEST)
+    report = traced(chosen)
+    affordable = min(MOST, int(budget_s / max(report.run_s / len(chosen), 1e-6)))
+    more = _spread(blocks // cluster, affordable)
+    if len(more) > len(chosen) and not report.diagnostics:
+        chosen = more
+        report = traced(chosen)
+    traced_blocks = len(chosen) * cluster
     work = work_of(
-        report, blocks=blocks, traced_blocks=count * cluster, threads=step.threads, cluster_blocks=cluster,
+        report, blocks=blocks, traced_blocks=traced_blocks, threads=step.threads, cluster_blocks=cluster,
         shared_bytes=shared_bytes + program.static_shared_bytes_of(step.entry_suffix),
     )  # fmt: skip
     entry = TracedEntry(
-        step.entry_suffix, blocks, count * cluster, report.accesses, report.protections, report.barriers, work
+        step.entry_suffix, blocks, traced_blocks, report.accesses, report.protections, report.barriers, work
     )
     return entry, report.diagnostics
 
 
-def _spread(clusters: int, count: int, cluster: int) -> list[int]:
-    """The first blocks of `count` clusters: pairs of neighbours, evenly spread over all."""
-    pairs = -(-count // 2)
-    first = [min(int((i + 0.5) * clusters / pairs), clusters - 2) for i in range(pairs)]
-    return [number * cluster for at in first for number in (at, at + 1)][:count]
+def _spread(clusters: int, count: int) -> list[int]:
+    """`count` of so many clusters, or all: pairs of neighbours, spread as evenly as multiples of the golden ratio lie,
+    so that they keep no step with what repeats from block to block. Where pairs meet there are fewer."""
+    if count >= clusters:
+        return list(range(clusters))
+    first = {int((0.5 + i * GOLDEN) % 1.0 * (clusters - 1)) for i in range(-(-count // 2))}
+    return sorted({number for at in first for number in (at, at + 1)})
 
 
 def _arguments(variant: Variant) -> list[Any]:

@@ -74,8 +74,9 @@ static void note_warp_reads(unsigned lane_count) {
     for (unsigned lane = 0; lane < lane_count; lane++) {
         for (size_t i = 0; i < lane_logs[lane].size; i++) {
             const Logged& logged = lane_logs[lane][i];
-            if (logged.source && !sites[logged.site].store)
-                note_protection(kReadAfterWrite, line, logged.source, (uint32_t)sites[logged.site].pc);
+            const Site& site = sites[logged.site];
+            if (logged.source && site.shared && !site.store)
+                note_protection(kReadAfterWrite, line, logged.source, (uint32_t)site.pc);
         }
     }
 }
@@ -97,7 +98,7 @@ static void count_warp(unsigned lane_count) {
     if (lanes_agree(lane_count)) {
         for (size_t i = 0; i < lane_logs[0].size; i++) {
             uint32_t site = lane_logs[0][i].site;
-            if (!sites[site].store) note_entry_reads((uint32_t)i, (uint32_t)sites[site].pc, lane_count);
+            if (sites[site].shared && !sites[site].store) note_entry_reads((uint32_t)i, (uint32_t)sites[site].pc, lane_count);
             if (sites[site].widest)
                 add_to_runs((uint32_t)i, lane_count);
             else

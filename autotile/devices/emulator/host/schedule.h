@@ -49,7 +49,7 @@ static void check_copy(char* target, const char* source, unsigned bytes, unsigne
         if (launch.level == kTrace) {
             uint64_t address = trace_address(*buffer, source);
             word = (uint32_t)(address / 4) | 0x80000000u;  // never 0, in the same bank
-            trace_access(pc, false, false, copied, address);
+            trace_access(pc, false, false, copied, address, (uint32_t)offset / 4 | 0x80000000u);
         }
     }
     if (launch.level >= kRaces) {

@@ -15,7 +15,8 @@ struct Site {
 };
 
 // `source`: of a read of shared memory, the place that wrote what it read, if the last barrier alone kept the two apart;
-// of an asynchronous copy's store, which word of global memory it comes from; else 0.
+// of an asynchronous copy's store, which word of global memory it comes from, of its load, which word of shared memory it
+// goes to; else 0.
 struct Logged {
     uint32_t site, source;
     uint64_t address;
@@ -132,6 +133,21 @@ static void add_cost(Site& site, const Logged* const* lanes, unsigned count, uin
     for (unsigned i = 0; i < count; i++) site.example[i] = lanes[i]->address;
 }
 
+// A copy of 16 bytes a lane passes L1 by, and a sector of it that comes to lie across a boundary of shared memory is moved
+// twice. Boundaries lie as far apart as the bytes that the request takes of a line (32, 64 or 128): so it is on an H200.
+static unsigned split_sectors(const Logged* const* lanes, unsigned count) {
+    Distinct sectors, pieces;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned of_line = 0;
+        for (unsigned k = 0; k < count; k++) of_line += lanes[k]->address >> 7 == lanes[i]->address >> 7;
+        unsigned apart = of_line <= 2 ? 32 : of_line <= 4 ? 64 : 128;
+        uint64_t target = (uint64_t)(lanes[i]->source & 0x7fffffffu) * 4;
+        sectors.add(lanes[i]->address >> 5);
+        pieces.add(lanes[i]->address >> 5 << 12 | target / apart);
+    }
+    return pieces.size - sectors.size;
+}
+
 static void count_sectors(Site& site, const Logged* const* lanes, unsigned count, unsigned bytes) {
     uint64_t touched, wanted_bytes;
     uint32_t progress = site.store ? 0 : ++progress_of_warp();
@@ -157,6 +173,7 @@ static void count_sectors(Site& site, const Logged* const* lanes, unsigned count
         site.lines += lines.size;
         touched = sectors.size, wanted_bytes = (uint64_t)addresses.size * bytes;
     }
+    if (bytes == 16 && lanes[0]->source) touched += split_sectors(lanes, count);
     site.used_bytes += wanted_bytes;
     site.ideal += (wanted_bytes + 31) / 32;
     add_cost(site, lanes, count, touched);
