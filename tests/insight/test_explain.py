@@ -12,6 +12,7 @@ import pytest
 import autotile
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.devices.emulator.report import Diagnostic, Protection
+from autotile.devices.emulator.work import Work
 from autotile.devices.gpus import find_gpu
 from autotile.errors import ArgumentTypeError, ConfigurationError, DeviceNotFound, KernelError, UsageError
 from autotile.insight import changes, explain
@@ -48,7 +49,7 @@ def explained(build_home: Path) -> Explained:
     def one(preset: str) -> Explanation:
         if preset not in made:
             name = preset.removeprefix("matmul ")
-            variant = variant_of(name, "matmul", 64) if name != preset else variant_of(preset)
+            variant = variant_of(name, "matmul", 1024) if name != preset else variant_of(preset)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("AUTOTILE_HOME", str(build_home))
                 patch.setattr(explain, "read_machine", lambda source, device: MACHINE)
@@ -138,7 +139,7 @@ def test_barriers_in_words() -> None:
     race = [("read-after-write", 3, 5), ("write-after-read", 5, 3), ("write-after-write", 3, 3)]
     protections = tuple(Protection(4, op, first, line, 2) for op, first, line in race)  # type: ignore[arg-type]
     guarding, idle = barriers_of(
-        TracedEntry("", 8, 2, (), protections, ((4, 6), (6, 2))), ["", "", "", "sync();  // x"]
+        TracedEntry("", 8, 2, (), protections, ((4, 6), (6, 2)), Work(8, 32, 0, 1)), ["", "", "", "sync();  // x"]
     )
     assert guarding.protects == (
         "what line 3 stores is there before line 5 reads it",

@@ -101,9 +101,7 @@ def estimate(
             sums[name] = sums.get(name, 0.0) + unit_ms
         own = _hiding(work, resident) / resident
         alone = own if main else alone
-        share = work.blocks / device.sm_count
-        waited_for = math.ceil(share) / share if share < FEW_WAVES else 1.0
-        total_ms += LAUNCH_MS + waited_for * joined_ms(units, own)
+        total_ms += LAUNCH_MS + joined_ms(units, own)
     return Estimate(total_ms, tuple(sorted(sums.items(), key=lambda unit: -unit[1])), alone)
 
 
@@ -139,7 +137,9 @@ def _touched_bytes(work: Work) -> float:
 def _units_ms(
     work: Work, device: DeviceInfo, flops: int, moved_bytes: float, dtype: str, resident: int
 ) -> dict[str, float]:
-    clocks_a_ms = device.clock_ghz * 1e6 * device.sm_count
+    share = work.blocks / device.sm_count
+    busiest = math.ceil(share) / share if share < FEW_WAVES else 1.0  # the multiprocessor with the most blocks
+    clocks_a_ms = device.clock_ghz * 1e6 * device.sm_count / busiest
     hiding = _hiding(work, resident)
     # Without tensor cores float64 runs at half the float32 rate at most, whatever the data sheet's tensor peak.
     peak = min(device.fp64_tflops, device.fp32_tflops / 2) if dtype == "float64" else device.fp32_tflops
@@ -151,7 +151,7 @@ def _units_ms(
         "DRAM": moved_bytes / (device.bandwidth_gbs * 1e6) * _pieces(work),
         "L2": _l2_sectors(work, device, resident) * SECTOR_BYTES / (L2_BYTES_A_CLOCK * clocks_a_ms),
         "LSU": LSU_CLOCKS * passes / clocks_a_ms / hiding,
-        "arithmetic": flops / (peak * 1e9) / hiding,
+        "arithmetic": flops / (peak * 1e9) * busiest / hiding,
         "issue": SLOTS_A_REQUEST * requests / (ISSUE_SLOTS * clocks_a_ms) / hiding,
         "latency": waves * _block_us(work, missed / max(work.load_sectors, 1.0)) * 1e-3,
     }
