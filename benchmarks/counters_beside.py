@@ -1,7 +1,8 @@
 """How near are the emulator's counts of memory to a GPU's? Nsight Compute's counters beside a trace, over many kernels.
 
     python benchmarks/counters_beside.py [--output DIR] [--ncu PATH] [--items FILE]
-    python benchmarks/counters_beside.py --ncu-csv FILE [--items FILE] [--gpu h200]   a run made before; no GPU needed
+    python benchmarks/counters_beside.py --ncu-csv FILE [--items FILE] [--gpu h200]    a run made before; no GPU needed
+    python benchmarks/counters_beside.py --again counters_beside.json            the emulator's side anew; no GPU needed
     python benchmarks/counters_beside.py --dry-run                                   the configurations; no GPU needed
 
 Presets and random configurations, seeded, on whole sizes and on odd ones, float32. One run of ncu launches each of them
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import machine, save
+from common import commit, machine, save
 from counters_tables import counters_table
 
 from autotile.build import Builder
@@ -46,6 +47,8 @@ from autotile.types import Configuration, Value
 
 DTYPE = "float32"
 SEED = 7
+TRACE_S = 4.0
+"""For each variant: enough for all blocks of most, so that edges count as often as they are."""
 SETS: tuple[tuple[str, Mapping[str, int], int, int | None], ...] = (
     ("matmul", {"m": 1024, "n": 1024, "k": 1024}, 44, None),
     ("transpose", {"rows": 2048, "cols": 2048}, 44, None),
@@ -73,6 +76,9 @@ def main() -> None:
     if given.dry_run:
         print("\n".join(planned(variants_of(items_of(given.items, info), info, notes)) + notes))
         return
+    if given.again:
+        print("\n".join(again(given, info)))
+        return
     if given.ncu_csv:
         variants = variants_of(items_of(given.items, info), info, notes)
         profiles = counted_before(given.ncu_csv, variants, notes)
@@ -99,6 +105,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=None, help="folder for the JSON file")
     parser.add_argument("--ncu", default=None, help="Nsight Compute's ncu (default: where it usually is)")
     parser.add_argument("--ncu-csv", type=Path, default=None, help="what ncu wrote of these configurations (or .gz)")
+    parser.add_argument(
+        "--again", type=Path, default=None, help="a former run's file, whose counts of the GPU are taken"
+    )
     parser.add_argument("--items", type=Path, default=None, help="JSON: a list of [kernel, sizes, configuration]")
     parser.add_argument("--jobs", type=int, default=available_cpus(), help="traces at a time")
     parser.add_argument("--dry-run", action="store_true", help="show what would be launched; no GPU needed")
@@ -199,7 +208,7 @@ def trace(variant: Variant, info: DeviceInfo) -> dict[str, Any]:
     widths = read_machine(variant.source, info).widths
     try:
         with Builder(emulator.target, jobs=1) as builder:
-            found = trace_variant(emulator, variant, builder.build(variant.source), widths=widths)
+            found = trace_variant(emulator, variant, builder.build(variant.source), budget_s=TRACE_S, widths=widths)
     except AutotileError as error:
         return {"emulated": {}, "widths": widths is not None, "error": str(error)}
     faults = {"error": found.diagnostics[0].message} if found.diagnostics else {}
@@ -207,6 +216,28 @@ def trace(variant: Variant, info: DeviceInfo) -> dict[str, Any]:
 
 
 # ---- beside each other ----------------------------------------------------------------------------------------------
+
+
+def again(given: argparse.Namespace, info: DeviceInfo) -> list[str]:
+    """A former run's document with the emulator's side made anew, saved; what there is to print."""
+    document = json.loads(given.again.read_text(encoding="utf-8"))
+    info = dataclasses.replace(info, name=document["device"], estimated=False)
+    notes: list[str] = []
+    items = [(entry["kernel"], sizes_of(entry), entry["configuration"]) for entry in document["entries"]]
+    variants = variants_of(items, info, notes)
+    if notes:
+        raise ConfigurationError(f"{given.again} does not fit the kernels as they are: {'; '.join(notes)}")
+    for entry, traced_anew in zip(document["entries"], traced(variants, info, given.jobs), strict=True):
+        emulated = {name: traced_anew["emulated"].get(name) for name in WITHIN}
+        entry |= traced_anew | {"emulated": emulated}
+        entry["differences"] = {name: difference(entry["counted"][name], emulated[name]) for name in WITHIN}
+    document |= {"totals": totals(document["entries"]), "emulated_commit": commit(), "within": WITHIN}
+    return [*counters_table(document), f"wrote {save('counters_beside', info, document, given.output)}"]
+
+
+def sizes_of(entry: Mapping[str, Any]) -> dict[str, int]:
+    dimensions = load_kernel(entry["kernel"]).dimensions
+    return dict(zip(dimensions, map(int, entry["problem"].split()[0].split("×")), strict=True))
 
 
 def beside(variant: Variant, profile: Profile, traced: Mapping[str, Any]) -> dict[str, Any]:

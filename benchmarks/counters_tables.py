@@ -1,4 +1,4 @@
-"""The tables of counters_beside.json, in Markdown."""
+"""The tables of counters_beside.json and estimates.json, in Markdown."""
 
 from __future__ import annotations
 
@@ -75,3 +75,26 @@ def number_text(value: float | None) -> str:
 
 def difference_text(difference: float | None) -> str:
     return NONE if difference is None else f"{difference:+.1%}"
+
+
+def estimates_table(document: Mapping[str, Any]) -> list[str]:
+    asked = document["asked"]
+    lines = row_of(
+        [
+            "random configurations of", "measured", "best, median, worst, ms",
+            f"rank correlation (asked: {asked['correlation']})",
+            f"best of the first {document['first']} by estimate behind the best (asked: at most {asked['behind']:.0%})",
+            "estimates within a quarter",
+        ],
+        head=True,
+    )  # fmt: skip
+    for case in document["cases"]:
+        missed = "" if case["met"] else ": missed"
+        lines += row_of(
+            [
+                f"{case['kernel']} {case['problem']}", str(case["configurations"]),
+                f"{case['best_ms']:.3f}, {case['median_ms']:.3f}, {case['worst_ms']:.3f}",
+                f"{case['correlation']:.2f}{missed}", f"{case['best_behind']:.1%}", f"{case['within']:.0%}",
+            ]
+        )  # fmt: skip
+    return lines

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from common import machine, save
-from markdown_rows import row_of
+from counters_tables import estimates_table
 
 import autotile
 from autotile.build import Builder
@@ -168,29 +168,6 @@ def rank_correlation(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> 
         return np.asarray((last - (counts - 1) / 2)[inverse])
 
     return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
-
-
-def estimates_table(document: Mapping[str, Any]) -> list[str]:
-    asked = document["asked"]
-    lines = row_of(
-        [
-            "random configurations of", "measured", "best, median, worst, ms",
-            f"rank correlation (asked: {asked['correlation']})",
-            f"best of the first {document['first']} by estimate behind the best (asked: at most {asked['behind']:.0%})",
-            "estimates within a quarter",
-        ],
-        head=True,
-    )  # fmt: skip
-    for case in document["cases"]:
-        missed = "" if case["met"] else ": missed"
-        lines += row_of(
-            [
-                f"{case['kernel']} {case['problem']}", str(case["configurations"]),
-                f"{case['best_ms']:.3f}, {case['median_ms']:.3f}, {case['worst_ms']:.3f}",
-                f"{case['correlation']:.2f}{missed}", f"{case['best_behind']:.1%}", f"{case['within']:.0%}",
-            ]
-        )  # fmt: skip
-    return lines
 
 
 if __name__ == "__main__":

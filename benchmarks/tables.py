@@ -1,8 +1,8 @@
 """Makes the tables of README.md and of the kernels' pages from benchmarks/results/. Figures there are never typed.
 
-python benchmarks/tables.py            rewrite README.md, docs/transpose.md and docs/matmul.md between their markers
+python benchmarks/tables.py            rewrite README.md and the pages of docs/ between their markers
 python benchmarks/tables.py --check    exit 1 if one of them would change
-python benchmarks/tables.py --story    print what stands in the kernels' pages, and change nothing
+python benchmarks/tables.py --story    print what stands in those pages, and change nothing
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import counters_tables
 import matmul_tables
 import matmul_tma_variants
 import transpose_tables
@@ -24,7 +25,7 @@ from markdown_rows import row_of
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
-STORY = ROOT / "docs" / "transpose.md"
+PAGES = tuple(ROOT / "docs" / name for name in ("transpose.md", "matmul.md", "emulator.md"))
 MARKED = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
 MARKED_STORY = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -35,10 +36,9 @@ def main() -> None:
     parser.add_argument("--story", action="store_true", help="print the stories' tables; change nothing")
     given = parser.parse_args()
     if given.story:
-        print(story_tables(), end="")
-        return
+        return print(story_tables(), end="")
     changed = {}
-    for path, renewed in ((README, with_tables), (STORY, with_story), (STORY.with_name("matmul.md"), with_story)):
+    for path, renewed in ((README, with_tables), *((page, with_story) for page in PAGES)):
         old = path.read_text(encoding="utf-8") if path.is_file() else ""
         new = renewed(old)
         if new != old:
@@ -51,7 +51,6 @@ def main() -> None:
 
 
 def with_tables(readme: str) -> str:
-    """The text with everything between the markers made anew."""
     sections = [section(file.parent) for file in sorted(RESULTS.glob("*/main_job.json"))]
     body = "\n".join([*sections, *(text for name in BESIDE for text in tables_of(name))])
     return MARKED.sub(lambda match: match.group(1) + body + match.group(2), readme)
@@ -392,8 +391,10 @@ IN_STORY: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "tma_trial": tma_trial,
     "matmul_story": matmul_story,
     "matmul_tma_trial": matmul_tma_variants.table,
+    "counters_beside": counters_tables.counters_table,
+    "estimates": counters_tables.estimates_table,
 }
-"""Those that stand in the kernels' pages, each between markers with its name."""
+"""Those that stand in pages of docs/, each between markers with its name."""
 
 
 if __name__ == "__main__":

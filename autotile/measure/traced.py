@@ -37,7 +37,7 @@ RANDOM_BYTES = 16 << 20
 
 ALIGNMENT_BYTES = 256
 GOLDEN = (math.sqrt(5) - 1) / 2
-FEWEST, MOST = 2, 64
+FEWEST, MOST = 2, 4096
 """Blocks that are traced of a launch which has more."""
 
 

@@ -118,7 +118,7 @@ def test_the_tables_stand_in_their_pages(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     monkeypatch.setattr(tables, "README", tmp_path / "README.md")
-    monkeypatch.setattr(tables, "STORY", tmp_path / "transpose.md")
+    monkeypatch.setattr(tables, "PAGES", (tmp_path / "transpose.md", tmp_path / "matmul.md"))
     monkeypatch.setattr(sys, "argv", ["tables.py"])
     (tmp_path / "gpu").mkdir()
     for name, report in (("matmul", some_report()), ("matmul_nearness", nearness_report())):

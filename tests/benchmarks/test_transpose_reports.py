@@ -155,7 +155,7 @@ def test_the_story_stands_in_its_page(
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     readme, page = tmp_path / "README.md", tmp_path / "transpose.md"
     monkeypatch.setattr(tables, "README", readme)
-    monkeypatch.setattr(tables, "STORY", page)
+    monkeypatch.setattr(tables, "PAGES", (page,))
     readme.write_text("<!-- results -->\n<!-- end of results -->\n")
     (tmp_path / "gpu").mkdir()
     for name, report in (("transpose", transpose_report()), ("transpose_story", story_report())):
