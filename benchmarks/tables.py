@@ -36,7 +36,8 @@ def main() -> None:
     parser.add_argument("--story", action="store_true", help="print the stories' tables; change nothing")
     given = parser.parse_args()
     if given.story:
-        return print(story_tables(), end="")
+        print(story_tables(), end="")
+        return
     changed = {}
     for path, renewed in ((README, with_tables), *((page, with_story) for page in PAGES)):
         old = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -366,8 +367,7 @@ def made(facts: dict[str, Any]) -> str:
 
 
 def of_cpu(report: dict[str, Any]) -> str:
-    facts = report["machine"]
-    return f"{facts['device']}, Python {facts['python']}, {made(facts)}"
+    return f"{report['machine']['device']}, Python {report['machine']['python']}, {made(report['machine'])}"
 
 
 BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {

@@ -108,7 +108,7 @@ def test_the_default_and_the_presets_are_right(builder: Builder, name: str, poin
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    sparingly(product(kernel_folders(), range(PARTS)), 4, lambda case: case[0] == "matmul"),
+    sparingly(product(kernel_folders(), range(PARTS)), 8, lambda case: case[0] == "matmul"),
 )
 def test_a_sample_of_the_space_is_right(builder: Builder, name: str, part: int) -> None:
     kernel = kernel_named(name)

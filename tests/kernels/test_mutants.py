@@ -55,7 +55,7 @@ def named_lines(detail: str, text: str) -> list[str]:
     return [lines[int(number) - 1] for number in re.findall(r"\bline (\d+)", detail)]
 
 
-@pytest.mark.parametrize("mutant", sparingly(MUTANTS, 3, lambda mutant: True), ids=str)
+@pytest.mark.parametrize("mutant", sparingly(MUTANTS, 5, lambda mutant: True), ids=str)
 def test_a_mutant_is_rejected_by_name_and_line(builder: Builder, mutant: Mutant) -> None:
     text = mutant.mutated(variant_of(mutant, mutant.rendered_for or mutant.sizes).source.text)
     found = check(builder, mutant, text)

@@ -65,7 +65,7 @@ def of_each_way(dtype: str) -> dict[tuple[str, ...], list[Case]]:
     return {way: [cases[i] for i in random.permutation(len(cases))[:EACH]] for way, cases in found.items()}
 
 
-@pytest.mark.parametrize(("staging", "dtype"), sparingly(product(STAGINGS, DTYPES), 2, lambda case: True))
+@pytest.mark.parametrize(("staging", "dtype"), sparingly(product(STAGINGS, DTYPES), 4, lambda case: True))
 def test_every_way_is_right(builder: Builder, dtype: str, staging: str) -> None:
     cases = [case for way, cases in of_each_way(dtype).items() if way[0] == staging for case in cases]
     assert len(cases) >= EACH
