@@ -9,7 +9,7 @@ import click
 
 from autotile.cli.options import check_json_path, json_option, note, say, templates_option, write_json
 from autotile.cli.point import point_options, read_point
-from autotile.errors import EXIT_OK
+from autotile.errors import EXIT_FAILED, EXIT_OK
 
 
 @click.command()
@@ -47,6 +47,8 @@ def explain(
     from autotile.runtime.explain import device_named, explain_point
 
     check_json_path(json_path)
+    if svg_path and Path(svg_path).suffix not in ("", ".svg"):
+        raise click.UsageError(f"--svg {svg_path}: what is written is an SVG; name it .svg")
     if svg_path and not Path(svg_path).absolute().parent.is_dir():
         raise click.UsageError(f"--svg {svg_path}: there is no folder {Path(svg_path).absolute().parent}")
     found, asked, configuration = read_point(kernel, sets, preset, dtype, problem, templates)
@@ -60,7 +62,7 @@ def explain(
         write_json(json_path, {"explanation": document_of(explanation)})
     if json_path != "-":
         say(text_of(explanation))
-    return EXIT_OK
+    return EXIT_FAILED if explanation.wrong else EXIT_OK
 
 
 def _write_svg(path: str, drawn: str) -> None:

@@ -164,11 +164,11 @@ def render(
     alignment = element_type(asked.dtype).itemsize if unaligned else None  # None: as the problem's offset leaves it
     source = render_source(found, asked, configuration, alignment)
     launch = found.launch_of(asked, configuration)
+    say(source.text)  # first, so that its lines are those that errors and `explain` tell
     say(f"// {found.name}: {configuration.label}")
     say(f"// block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory")
     for line in launch_lines(launch, found.entry):
         say(f"// {line}")
-    say(source.text)
     return EXIT_OK
 
 

@@ -9,9 +9,8 @@ from autotile.insight.explanation import Barrier
 from autotile.measure.traced import TracedEntry
 
 NOTHING = (
-    "in the blocks traced, nothing that one warp did before it met what another did behind it: it may matter at "
-    "other sizes, may hold a block of a cluster until others have read its memory, or may not be needed (without it, "
-    "the emulator tells of a race where there is one)"
+    "here no warp reads or overwrites what another has touched before it; other sizes, or other blocks of a cluster, "
+    "may need it (without it, the emulator tells of a race where there is one)"
 )
 
 

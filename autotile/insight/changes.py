@@ -19,12 +19,15 @@ from autotile.measure.variant import Variant, make_variant
 from autotile.space import violations
 from autotile.types import Binary, Configuration, Value
 
-MOST_TRIED, MOST_TOLD = 12, 3
+MOST_TRIED, MOST_TOLD = 14, 4
 PRESET, FIRST_PRESETS = "preset", 4
 """The classics come first among a kernel's presets. The best of them is told too: what is wrong may take more than one
 parameter to mend."""
 
 LEAST_GAIN = 0.03
+WASTED, MENDED = 2.0, 1.1
+"""Times the least that would do."""
+
 TRACE_S = 0.1
 
 _RATIOS = {
@@ -38,8 +41,8 @@ _RATIOS = {
 def changes_of(
     variant: Variant, device: EmulatorDevice, builder: Builder, before: Trace, time_ms: float, budget_s: float
 ) -> tuple[Change, ...]:
-    """The best of the neighbours that gain something, the best first, as far as `budget_s` seconds reach; last the best
-    preset, if that gains more.
+    """First what mends an access that wastes much; then the best of the neighbours that gain something, of one value
+    for each parameter; last the best preset, if that gains more. As far as `budget_s` seconds reach.
 
     `before` is the variant's own trace, without widths of machine code, and `time_ms` its estimate: what a neighbour
     gains by such an estimate, it is taken to gain by this one too.
@@ -48,7 +51,7 @@ def changes_of(
     usual = before.estimate(variant, device.info).time_ms
     asked = [*presets(variant, device), *neighbours(variant, device)]  # presets first: they are few, and far from here
     waiting = deque((name, value, other, builder.submit(other.source)) for name, value, other in asked)
-    found: list[Change] = []
+    found: list[tuple[Change, frozenset[str]]] = []
     while waiting and time.perf_counter() < until:
         name, value, other, future = waiting.popleft()
         after = _traced(future, other, device, max(0.01, until - time.perf_counter()))
@@ -56,14 +59,35 @@ def changes_of(
             continue
         gained = time_ms * after.estimate(other, device.info).time_ms / usual
         if gained < (1 - LEAST_GAIN) * time_ms:
-            found.append(Change(name, value, gained, _words(before, after, time_ms, gained)))
+            change = Change(name, value, gained, _words(before, after, time_ms, gained))
+            found.append((change, _mended(before, after)))
     for *_, future in waiting:
         future.cancel()
-    found.sort(key=lambda change: change.time_ms)
-    told = [change for change in found if change.name != PRESET][:MOST_TOLD]
-    best = min((change.time_ms for change in told), default=time_ms)
-    named = [change for change in found if change.name == PRESET and change.time_ms < (1 - LEAST_GAIN) * best]
-    return (*told, *named[:1])
+    return _told(found, time_ms)
+
+
+def _told(found: list[tuple[Change, frozenset[str]]], time_ms: float) -> tuple[Change, ...]:
+    found = sorted(found, key=lambda one: (round(one[0].time_ms, 5), one[0].name == PRESET))
+    told: dict[str, Change] = {}
+    mended: set[str] = set()
+    for change, names in found:  # the best that mends each access
+        if names - mended:
+            told.setdefault(change.name, change)
+            mended |= names
+    for change, _ in found:
+        if change.name != PRESET and len(told) < MOST_TOLD:
+            told.setdefault(change.name, change)
+    best = min((change.time_ms for change in told.values()), default=time_ms)
+    for change, _ in found:
+        if change.name == PRESET and change.time_ms < (1 - LEAST_GAIN) * best:
+            told.setdefault(PRESET, change)
+    return tuple(told.values())
+
+
+def _mended(before: Trace, after: Trace) -> frozenset[str]:
+    """Kinds of requests of which much was wasted before, and hardly anything is now; those that are gone count too."""
+    was, now = _excess(before), _excess(after)
+    return frozenset(name for name in was if was[name] >= WASTED and now.get(name, 1.0) <= MENDED)
 
 
 def neighbours(variant: Variant, device: EmulatorDevice) -> Iterator[tuple[str, str, Variant]]:
@@ -100,10 +124,15 @@ def _feasible(variant: Variant, configuration: Configuration, device: EmulatorDe
 
 
 def nearest(kernel: Kernel, configuration: Configuration) -> Iterator[tuple[str, Configuration]]:
-    """All that differ in one parameter, in rounds: its nearest searched values, then the next ones. Names and switches
-    have no order, so all of them are near."""
+    """All that differ in one parameter, in rounds: its nearest searched values and its default, then the next ones.
+    Names and switches have no order, so all of them are near."""
     steps = [
-        (_distance(parameter, configuration[parameter.name], value), number, parameter.name, value)
+        (
+            0 if value == parameter.default else _distance(parameter, configuration[parameter.name], value),
+            number,
+            parameter.name,
+            value,
+        )
         for number, parameter in enumerate(kernel.parameters)
         for value in parameter.domain
         if value != configuration[parameter.name]
@@ -133,7 +162,11 @@ def _words(before: Trace, after: Trace, time_ms: float, gained_ms: float) -> str
     was, now = _excess(before), _excess(after)
     better = [name for name in was.keys() & now.keys() if now[name] < was[name] and _differs(was[name], now[name])]
     moved = sorted(better, key=lambda name: (now[name] - was[name], name))
-    told = [f"{before.per_request[name]:.3g} → {after.per_request[name]:.3g} {_RATIOS[name]}" for name in moved[:2]]
+    told = [
+        f"{before.per_request[name]:.3g} → {after.per_request[name]:.3g} {_RATIOS[name]}"
+        for name in moved[:2]
+        if _differs(before.per_request[name], after.per_request[name])
+    ]
     if not told:
         was, now = _totals(before), _totals(after)
         told = [f"{100 * (now[name] / was[name] - 1):+.0f} % {name}" for name in was if _differs(was[name], now[name])]

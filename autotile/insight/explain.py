@@ -143,6 +143,7 @@ def _put_together(
         changes=evidence.changes,
         profile=(),
         notes=(*notes, CACHES, *machine.notes),
+        wrong=bool(trace.diagnostics),
     )
 
 

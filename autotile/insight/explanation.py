@@ -140,9 +140,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one variant of a kernel is as fast as it is, on one GPU. `findings` come in the order of their weight, each
-    a sentence or two: what costs, and what to change. `units_ms` is what each unit of the GPU alone would take (see
-    estimate.py), the busiest first. Times are estimates where `roofline.estimated` says so.
+    """Why one variant of a kernel is as fast as it is, on one GPU. `findings` are a sentence or two each: accesses that
+    waste most of what they move, then what else costs, by its weight, and what to change. `units_ms` is what each unit
+    of the GPU alone would take (see estimate.py), the busiest first. Times are estimates where `roofline.estimated`
+    says so. Of a kernel that is `wrong`, the findings are its faults, and times mean nothing.
     """
 
     kernel: str
@@ -164,6 +165,7 @@ class Explanation:
     changes: tuple[Change, ...]
     profile: tuple[tuple[str, float | None, float | None], ...]
     notes: tuple[str, ...]
+    wrong: bool = False
 
     def __str__(self) -> str:
         """As `autotile explain` prints it."""

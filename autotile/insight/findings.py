@@ -80,16 +80,33 @@ class Finding:
 
     weight_ms: float
     words: str
+    clear: bool = False
+    """An access that wastes most of what it moves: it is told before all else."""
 
 
 def findings_of(facts: Facts, diagnostics: Iterable[Diagnostic] = ()) -> tuple[str, ...]:
-    """Faults first; then what costs, by its weight; last what bounds the variant in any case."""
-    faults = [f"It is wrong: {found.message}." for found in diagnostics]
+    """Faults alone, if there are any; else accesses that waste most of what they move, then what else costs, by its
+    weight; last what bounds the variant in any case."""
+    faults = [f"It is wrong: {found.message}." for found in telling(diagnostics)]
+    if faults:
+        return tuple(faults)  # what it costs does not matter
     found = [*_from_patterns(facts), *_from_traffic(facts), *_from_launch(facts)]
     weighty = sorted(
-        (f for f in found if f.weight_ms >= LEAST_WEIGHT * facts.roofline.time_ms), key=lambda f: -f.weight_ms
+        (f for f in found if f.weight_ms >= LEAST_WEIGHT * facts.roofline.time_ms),
+        key=lambda f: (not f.clear, -f.weight_ms),
     )
-    return tuple(_once([*faults, *(f.words for f in weighty), _bound(facts, nothing_else=not faults and not weighty)]))
+    return tuple(_once([*(f.words for f in weighty), _bound(facts, nothing_else=not weighty)]))
+
+
+def telling(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """One for each pair of lines, and of a race not also that it reads what nobody has written yet."""
+    found: dict[frozenset[int | None], Diagnostic] = {}
+    for each in diagnostics:  # in the order of their weight
+        lines = frozenset((each.line, each.other_line)) if each.other_line is not None else frozenset((each.line,))
+        raced = each.kind == "uninitialised_shared" and any(each.line in known for known in found)
+        if not raced:
+            found.setdefault(lines, each)
+    return list(found.values())
 
 
 def _from_patterns(facts: Facts) -> Iterator[Finding]:
@@ -107,6 +124,7 @@ def _from_patterns(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             max(facts.saved_ms(factors), LEAST_WEIGHT * facts.roofline.time_ms if clear else 0.0),
             f"{place(p)}: {what}: {p.words}. These are {p.percent_of_cost:.0f} % of all {unit}. To change: {p.fix}.",
+            clear,
         )
 
 
@@ -138,7 +156,7 @@ def _from_traffic(facts: Facts) -> Iterator[Finding]:
         )
         yield Finding(
             facts.saved_ms({"L2": 1 / times, "LSU": 1 - share * (1 - 1 / times)}),
-            f"Threads ask for the same elements again and again: {size(needed)} in all, {times:.0f} times the "
+            f"The same elements are loaded again and again: {size(needed)} in all, {times:.0f} times the "
             f"{size(facts.roofline.least_bytes)} that the work needs.{again} To change: {cure}.",
         )
     multiply_adds = facts.roofline.flops / 2 / facts.device.warp_size

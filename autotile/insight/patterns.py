@@ -126,8 +126,8 @@ def _strided(lanes: Lanes, stride: int, cost: str) -> Shape:
         "strided",
         f"neighbouring lanes lie {stride} bytes apart, so each of the {len(lanes.distinct)} takes a sector for its "
         f"{size} bytes{SECTOR}: {cost}; {rest}",
-        f"let neighbouring lanes {reads} neighbouring elements of a row; where the other side would be strided then, "
-        "carry the tile through shared memory",
+        f"let neighbouring lanes {reads} neighbouring elements; where another access would be strided in its place, as "
+        "in a transpose, carry a tile through shared memory, its rows padded",
     )
 
 

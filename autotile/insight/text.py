@@ -10,6 +10,10 @@ from autotile.insight.sharing import size
 
 WIDTH = 120
 MOST_ACCESSES, LEAST_PERCENT = 12, 0.5
+WORDS = (
+    "A warp is 32 threads, its lanes, that execute each instruction together; what they ask of memory in one is a "
+    "request. docs/memory.md of autotile explains these words, each with an example."
+)
 
 
 def text_of(explanation: Explanation) -> str:
@@ -18,12 +22,13 @@ def text_of(explanation: Explanation) -> str:
 
 
 def _lines(e: Explanation) -> Iterator[str]:
-    yield f"{e.kernel} {e.problem} on {e.device}: {time_text(e.roofline.time_ms, e.roofline.estimated)}"
+    time = "WRONG" if e.wrong else time_text(e.roofline.time_ms, e.roofline.estimated)
+    yield f"{e.kernel} {e.problem} on {e.device}: {time}"
     yield from _wrapped(" ".join(f"{name}={_value(value)}" for name, value in e.configuration), "  ")
     traced = "all" if e.traced_blocks == e.blocks else f"{e.traced_blocks} of {e.blocks}"
     yield f"  {e.blocks} blocks of {e.threads} threads; {traced} traced on the emulator, with the real sizes"
     yield ""
-    yield "findings, by their weight"
+    yield "what is wrong" if e.wrong else "findings, by their weight"
     for number, finding in enumerate(e.findings, 1):
         yield from _wrapped(finding, f"  {number}. ", "     ")
     if e.changes:
@@ -45,8 +50,9 @@ def _lines(e: Explanation) -> Iterator[str]:
         yield f"{'counted':<30} {'emulator':>12} {'Nsight Compute':>16}"
         for name, ours, theirs in e.profile:
             yield f"  {name.replace('_', ' '):<28} {_number(ours):>12} {_number(theirs):>16}"
+    yield "notes"
+    yield from _wrapped(WORDS, "  ", "    ")
     if e.notes:
-        yield "notes"
         for note in e.notes:
             yield from _wrapped(note, "  ", "    ")
 
@@ -59,11 +65,12 @@ def _accesses(patterns: Iterable[Pattern]) -> Iterator[str]:
         if not rows:
             continue
         yield f"{space} memory: {unit} a request of a warp, beside the fewest possible"
-        yield f"  {'line':>8} {'access':<22} {'bytes':>5} {unit:>10} {'fewest':>7} {'of all':>6}  pattern"
+        yield f"  {'line':>8} {'access':<22} {'bytes':>5} {unit:>10} {'fewest':>7} {'share':>6}  pattern"
         told = [p for p in rows if p.percent_of_cost >= LEAST_PERCENT or p is rows[0]][:MOST_ACCESSES]
         for p in told:
             what = f"{p.op}{f' of {p.array}' if p.space == 'global' and p.array else ''}{p.entry and f' in {p.entry}'}"
-            fine = "" if p.fix or p.shape == "unknown" else ", fine"
+            few = p.per_request <= 1.05 * p.ideal_per_request
+            fine = "" if p.fix or p.shape == "unknown" else ", fine" if few else ", as usual"
             yield (
                 f"  {_place(p):>8} {what:<22} {p.access_bytes:>5}{'*' if p.from_machine_code else ' '}"
                 f"{p.per_request:>9.3g} {p.ideal_per_request:>7.3g} {p.percent_of_cost:>4.0f} %  {p.shape}"
@@ -71,6 +78,7 @@ def _accesses(patterns: Iterable[Pattern]) -> Iterator[str]:
             )
         if len(rows) > len(told):
             yield f"  and {len(rows) - len(told)} more, each with less"
+    yield "  lines are those of `autotile render` for the same configuration"
     if any(p.called_from and p.percent_of_cost >= LEAST_PERCENT for p in found):
         yield "  a<b: line a, in a function that line b calls"
     if any(p.from_machine_code for p in found):
@@ -108,7 +116,8 @@ def _figures(e: Explanation) -> Iterator[str]:
         asked += f", {t.moved_bytes_a_flop:.3g} bytes a FLOP"
     if t.baseline and t.baseline_moved_bytes is not None and t.moved_bytes:
         beside = t.baseline_moved_bytes / t.moved_bytes
-        asked += f"; {t.baseline} moves {size(t.baseline_moved_bytes)}, {_times(beside)} as much"
+        if abs(beside - 1) > 0.05:
+            asked += f"; {t.baseline} moves {size(t.baseline_moved_bytes)}, {_times(beside)} as much"
     yield from _figure("traffic", asked)
     yield from _figure("shared", e.shared.words)
     if e.instructions:

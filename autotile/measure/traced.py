@@ -37,6 +37,9 @@ RANDOM_BYTES = 16 << 20
 
 ALIGNMENT_BYTES = 256
 GOLDEN = (math.sqrt(5) - 1) / 2
+ACCESSES_A_SECOND = 4e6
+"""Of all lanes, as a trace goes on an average machine."""
+
 FEWEST, MOST = 2, 4096
 """Blocks that are traced of a launch which has more."""
 
@@ -98,7 +101,8 @@ class Trace:
 def trace_variant(
     device: EmulatorDevice, variant: Variant, binary: Binary, *, budget_s: float = 1.0, widths: Widths | None = None
 ) -> Trace:
-    """Two blocks of each function at least, and as many more, evenly spread, as may take `budget_s` seconds.
+    """Two blocks of each function at least, and as many more, evenly spread, as take some `budget_s` seconds, by their
+    accesses: so that the same blocks are traced each time, and on every machine.
 
     `binary` is the emulator's. Raises LaunchError for a launch that is impossible, UnsupportedByEmulator for a text
     that the emulator does not run.
@@ -135,7 +139,8 @@ def _trace_step(
 
     chosen = _spread(blocks // cluster, FEWEST)
     report = traced(chosen)
-    affordable = min(MOST, int(budget_s / max(report.run_s / len(chosen), 1e-6)))
+    accesses = sum(access.requests * access.lanes for access in report.accesses) / len(chosen)
+    affordable = min(MOST, int(budget_s * ACCESSES_A_SECOND / max(accesses, 1000)))
     more = _spread(blocks // cluster, affordable)
     if len(more) > len(chosen) and not report.diagnostics:
         chosen = more

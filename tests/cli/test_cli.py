@@ -469,7 +469,9 @@ def test_render_of_the_classics(run: Any) -> None:
 def test_render_sets_and_types(run: Any, kernels: Path) -> None:
     shown = run("render", "walk", "--set", "width=128", "--set", "hint=true", "--templates", kernels)
     assert (shown.code, shown.err) == (0, "")
-    assert shown.out.startswith("// walk: width=128 steps=1 mode=plain hint=true\n")
+    text, _, facts = shown.out.partition("// walk: width=128 steps=1 mode=plain hint=true\n")
+    assert facts == "// block (128, 1, 1), 0 bytes of dynamic shared memory\n"
+    assert text.startswith("// walk width=128")  # the source's first line is the first: lines are told by its numbers
     assert "const float* in" in shown.out
     assert "const double* in" in run("render", "walk", "--dtype", "float64", "--templates", kernels).out
     assert "__half" in run("render", "matmul", "--dtype", "float16").out

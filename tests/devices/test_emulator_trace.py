@@ -4,6 +4,7 @@ GPU's machine code makes them."""
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -277,8 +278,11 @@ needs_call_sites = pytest.mark.skipif(sys.platform != "linux", reason="calls are
 
 def requests(report: Report, line: int, op: str = "load", space: str = "shared") -> dict[tuple[int, bool], int]:
     """By width, and whether that is the machine code's."""
-    found = [a for a in report.accesses if (a.line, a.op, a.space) == (line, op, space)]
-    return {(a.access_bytes, a.from_machine_code): a.requests for a in found}
+    found = Counter[tuple[int, bool]]()
+    for a in report.accesses:
+        if (a.line, a.op, a.space) == (line, op, space):
+            found[a.access_bytes, a.from_machine_code] += a.requests
+    return dict(found)
 
 
 @needs_call_sites
@@ -287,6 +291,8 @@ def test_a_row_of_a_tile_is_read_in_a_quarter_of_the_requests(build: Build) -> N
     plain, wide = run_matmul(build), run_matmul(build, {(use, "load", "shared"): 16})
     columns = 4 * 32 * 64  # of b, by every warp of each block
     assert requests(plain, use) == {(4, False): 2 * columns}
+    both = [a for a in plain.accesses if (a.line, a.op, a.space) == (use, "load", "shared")]
+    assert sorted(len(set(a.example)) for a in both) == [1, 32]  # a row that all lanes share, a row of their own
     assert requests(wide, use) == {(4, False): columns, (16, True): columns // 4}
     (row,) = (a for a in wide.accesses if a.from_machine_code)
     # All lanes read one place: half a warp goes at a time.

@@ -84,5 +84,5 @@ def test_what_is_not_known_is_said_to_be_so(explanation: Explanation) -> None:
     )  # fmt: skip
     text = text_of(bare)
     assert "registers not known" in text
-    for word in ("barriers", "hottest loop", "Nsight", "what another value", "notes", "plain"):
+    for word in ("barriers", "hottest loop", "Nsight", "what another value", "plain moves"):
         assert word not in text

@@ -148,14 +148,15 @@ class _Sums:
 
 
 def collect_accesses(found: Sequence[abi.FoundSite], lines: LineTable, memory: MemoryMap) -> tuple[Access, ...]:
-    """One Access a line, way to it, op, space, array and width: compilers unroll, so that a line may be many sites."""
+    """One Access a line, way to it, op, space, array and width, those apart in which all lanes share one address:
+    compilers unroll, so that a line may be many sites, and one line may read two tiles."""
     lines.resolve(site.pc for site in found)
-    merged: dict[tuple[int, tuple[int, ...], int, int, int, int, int], _Sums] = {}
+    merged: dict[tuple[int, tuple[int, ...], int, int, int, int, int, bool], _Sums] = {}
     for site in found:
         if site.requests:
             key = (
                 lines.line(site.pc) or 0, lines.called_from(site.pc), site.shared, site.store, site.bytes,
-                -1 if site.shared else site.example[0] >> abi.ARGUMENT_SHIFT, site.merged,
+                -1 if site.shared else site.example[0] >> abi.ARGUMENT_SHIFT, site.merged, _is_broadcast(site),
             )  # fmt: skip
             merged.setdefault(key, _Sums(site)).add(site)
     arguments = memory.arguments
@@ -166,10 +167,15 @@ def collect_accesses(found: Sequence[abi.FoundSite], lines: LineTable, memory: M
             sums.costliest.worst, sums.total, sums.used_bytes, called_from, None if shared else arguments[buffer],
             memory.relative(sums.costliest), bool(widened), sums.lines,
         )
-        for (line, called_from, shared, store, access_bytes, buffer, widened), sums in sorted(
+        for (line, called_from, shared, store, access_bytes, buffer, widened, _), sums in sorted(
             merged.items(), key=lambda item: item[0]
         )
     )  # fmt: skip
+
+
+def _is_broadcast(site: abi.FoundSite) -> bool:
+    """Whether the lanes of its costliest request share one address."""
+    return site.example_lanes > 1 and len(set(site.example[: site.example_lanes])) == 1
 
 
 def collect_protections(found: Sequence[abi.FoundProtection], lines: LineTable) -> tuple[Protection, ...]:
