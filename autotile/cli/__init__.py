@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         result = autotile.main(args=[a for a in given if a != "--debug"], prog_name="autotile", standalone_mode=False)
     except click.exceptions.Abort:  # how click passes an interrupt on
-        click.echo("interrupted; what was measured is saved", err=True)
+        click.echo(f"interrupted{'; what was measured is saved' if 'search' in given[:1] else ''}", err=True)
         code = EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()

@@ -49,6 +49,8 @@ def explain(
     check_json_path(json_path)
     if svg_path and Path(svg_path).suffix not in ("", ".svg"):
         raise click.UsageError(f"--svg {svg_path}: what is written is an SVG; name it .svg")
+    if svg_path and Path(svg_path).is_dir():
+        raise click.UsageError(f"--svg {svg_path}: that is a folder")
     if svg_path and not Path(svg_path).absolute().parent.is_dir():
         raise click.UsageError(f"--svg {svg_path}: there is no folder {Path(svg_path).absolute().parent}")
     found, asked, configuration = read_point(kernel, sets, preset, dtype, problem, templates)

@@ -96,7 +96,8 @@ def _baseline_patterns(base: Variant | None, device: EmulatorDevice, builder: Bu
         return None
     try:
         binary = builder.submit(base.source).result()
-        return patterns_of(trace_variant(device, base, binary, budget_s=BASELINE_S), base)
+        trace = trace_variant(device, base, binary, budget_s=BASELINE_S)
+        return None if trace.diagnostics else patterns_of(trace, base)
     except (CompileError, LaunchError, UnsupportedByEmulator):
         return None
 
@@ -142,7 +143,7 @@ def _put_together(
         instructions=machine.loop,
         changes=evidence.changes,
         profile=(),
-        notes=(*notes, CACHES, *machine.notes),
+        notes=(*notes, CACHES, *trace.notes, *machine.notes),
         wrong=bool(trace.diagnostics),
     )
 

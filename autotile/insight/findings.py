@@ -181,7 +181,8 @@ def _from_launch(facts: Facts) -> Iterator[Finding]:
     if share < 1:
         yield Finding(
             time_ms * idle,
-            f"The launch has {blocks} blocks for {multiprocessors} multiprocessors: {100 * idle:.0f} % of the GPU has "
+            f"The launch has {blocks} {'block' if blocks == 1 else 'blocks'} for {multiprocessors} multiprocessors: "
+            f"{100 * idle:.0f} % of the GPU has "
             "nothing to do. To change: smaller tiles, or several blocks that share one tile's work.",
         )
     elif idle > SHORT_TAIL:
@@ -222,10 +223,11 @@ def _from_waiting(facts: Facts) -> Iterator[Finding]:
     bytes_a_thread = sum(
         p.requests * p.lanes * p.access_bytes for p in facts.patterns if p.space == "global" and p.op == "load"
     ) / max(1, threads)
-    if facts.busiest == "latency" and 0 < bytes_a_thread < FEW_BYTES:
+    several = facts.launch.blocks >= facts.device.sm_count
+    if facts.busiest == "latency" and several and 0 < bytes_a_thread < FEW_BYTES:
         yield Finding(
             facts.saved_ms({"latency": bytes_a_thread / FEW_BYTES}),
-            f"A thread loads {bytes_a_thread:.0f} bytes in its whole life and waits for them: too few are on their way "
+            f"A thread loads {bytes_a_thread:.2g} bytes in its whole life and waits for them: too few are on their way "
             "at once to keep memory busy. To change: fewer threads that load several elements each, one after the "
             "other, before they use the first; or loads of 16 bytes.",
         )

@@ -36,8 +36,8 @@ def read_machine(source: Source, device: DeviceInfo) -> Machine:
     try:
         with Builder(Target("cuda", device.arch), jobs=1, line_info=True) as builder:
             binary = builder.build(source)
-    except ToolchainMissing:
-        return Machine(notes=(f"There is no compiler for GPUs here, so registers are not known. {_AS_TOLD}",))
+    except ToolchainMissing as error:
+        return Machine(notes=(f"Registers are not known: {error}. {_AS_TOLD}",))
     except CompileError as error:
         return Machine(notes=(f"The compiler for GPUs refuses the source, so registers are not known: {error}",))
     registers, spill_bytes = binary.registers, binary.spill_bytes or 0

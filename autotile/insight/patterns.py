@@ -92,7 +92,9 @@ def _of_global(lanes: Lanes) -> Shape:
     runs = _runs(sorted(distinct), size)
     if len(runs) == 1:
         if touched <= least:
-            return Shape("consecutive", f"neighbouring lanes {reads} neighbouring elements: {touched} full sectors")
+            return Shape(
+                "consecutive", f"neighbouring lanes {reads} neighbouring elements: {_count(touched, 'sector')}"
+            )
         beyond = min(distinct) % SECTOR_BYTES
         return Shape(
             "misaligned",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotile.devices.emulator.estimate import DOUBLES
 from autotile.devices.info import DeviceInfo
 from autotile.insight.explanation import Pattern, Roofline, Traffic
 
@@ -36,7 +37,7 @@ def roofline(
 
 def peak_tflops(device: DeviceInfo, dtype: str) -> float:
     """Without tensor cores, as estimate.py counts: float64 at half the float32 rate at most, all else at float32's."""
-    return min(device.fp64_tflops, device.fp32_tflops / 2) if dtype == "float64" else device.fp32_tflops
+    return min(device.fp64_tflops, device.fp32_tflops / 2) if dtype in DOUBLES else device.fp32_tflops
 
 
 def traffic(

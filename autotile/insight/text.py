@@ -110,8 +110,9 @@ def _figures(e: Explanation) -> Iterator[str]:
     )
     units = ", ".join(f"{name} ≈{ms:.2g}" for name, ms in e.units_ms)
     yield from _figure("units", f"what each unit alone would take, ms (estimate): {units}")
-    asked = f"threads ask for {size(t.asked_bytes)}, in sectors of {size(t.moved_bytes)}: {_times(t.times_least)} the "
-    asked += f"{size(r.least_bytes)} that the work needs"
+    asked = f"threads ask for {size(t.asked_bytes)}, in sectors of {size(t.moved_bytes)}"
+    if r.least_bytes:
+        asked += f": {_times(t.times_least)} the {size(r.least_bytes)} that the work needs"
     if t.moved_bytes_a_flop is not None:
         asked += f", {t.moved_bytes_a_flop:.3g} bytes a FLOP"
     if t.baseline and t.baseline_moved_bytes is not None and t.moved_bytes:

@@ -18,7 +18,7 @@ from autotile.kernels import Kernel
 from autotile.measure.limits import Watch, unwatched
 from autotile.measure.placed import held_bytes
 from autotile.measure.session import TIME_SEED, Contestant, Trial
-from autotile.measure.traced import trace_variant
+from autotile.measure.traced import Trace, scaled_trace, trace_variant
 from autotile.measure.variant import (
     Variant,
     grown_problem,
@@ -36,6 +36,9 @@ MOST_EMULATED_BYTES = 64 << 20
 
 TRACE_S = 0.05
 """Seconds for which blocks of the real launch are traced, though it be but two."""
+
+MOST_BLOCK_FLOPS = 2_000_000
+"""Of a block that is traced as it is. What is scaled differs by a per cent, and costs less, the longer the loops."""
 
 REGISTERS = "least_registers"
 
@@ -75,14 +78,22 @@ class EstimatedSession:
         worst = self.check(variant, binary)
         self._watch("estimating", 1)
         checked = time.perf_counter()
-        try:
-            trace = trace_variant(self._device, variant, binary, budget_s=TRACE_S)
-        except MemoryError as error:
-            raise UnsupportedByEmulator(f"{variant.problem.label} has more data than this process may have") from error
+        trace = self._trace(variant, binary)
         time_ms = trace.estimate(variant, self._device.info, guessed_registers(variant)).time_ms
         counted = tuple((name, f"{value:.4g}") for name, value in trace.per_request.items())
         measurement = Measurement(time_ms, time_ms, 0.0, 1, estimated=True)
         return Trial(measurement, worst, checked - begun, time.perf_counter() - checked, counted)
+
+    def _trace(self, variant: Variant, binary: Binary) -> Trace:
+        """Of the real launch, unless a block of it is long work for the emulator: then of a small one, scaled."""
+        kernel, problem = self._kernel, variant.problem
+        if kernel.flops_of(problem) <= MOST_BLOCK_FLOPS * variant.launch.blocks:
+            return trace_variant(self._device, variant, binary, budget_s=TRACE_S)
+        small, _ = self._small_problems(variant)
+        trace = trace_variant(self._device, small, binary, budget_s=TRACE_S)
+        by_bytes = kernel.bytes_of(problem) / kernel.bytes_of(small.problem)
+        by_work = kernel.flops_of(problem) / kernel.flops_of(small.problem)
+        return scaled_trace(trace, variant.launch, by_work, by_bytes)
 
     def check(self, variant: Variant, binary: Binary) -> float:
         """The largest error over its bound, on a small problem and on one whose tiles are cut. Raises WrongResult."""

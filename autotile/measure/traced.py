@@ -8,9 +8,10 @@ data.
 from __future__ import annotations
 
 import math
+import mmap
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,15 @@ from autotile.devices.emulator.device import EmulatorDevice
 from autotile.devices.emulator.estimate import Estimate, estimate
 from autotile.devices.emulator.program import EmulatedProgram
 from autotile.devices.emulator.report import Access, Diagnostic, Protection, Report
-from autotile.devices.emulator.work import Work, work_of
+from autotile.devices.emulator.work import Work, scaled, work_of
 from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
+from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import Input
 from autotile.measure.random_data import random_array
 from autotile.measure.variant import Variant
 from autotile.measure.workload import arguments_of, takes_place
-from autotile.types import SCRATCH, Binary, LaunchStep
+from autotile.types import SCRATCH, Binary, Launch, LaunchStep
 
 Widths = Mapping[tuple[int, str, str], int]
 """By line, op and space: the widest access, in bytes, of the GPU's machine code (see build/sass.py)."""
@@ -39,6 +41,9 @@ ALIGNMENT_BYTES = 256
 GOLDEN = (math.sqrt(5) - 1) / 2
 ACCESSES_A_SECOND = 4e6
 """Of all lanes, as a trace goes on an average machine."""
+
+LIMIT_S = 20.0
+"""For the blocks of one function."""
 
 FEWEST, MOST = 2, 4096
 """Blocks that are traced of a launch which has more."""
@@ -74,10 +79,12 @@ class TracedEntry:
 
 @dataclass(frozen=True)
 class Trace:
-    """The functions of one launch, the main one first, then those before and after it; and what they did wrong."""
+    """The functions of one launch, the main one first, then those before and after it; what they did wrong; and what
+    the counts leave out."""
 
     entries: tuple[TracedEntry, ...]
     diagnostics: tuple[Diagnostic, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def main(self) -> TracedEntry:
@@ -105,20 +112,48 @@ def trace_variant(
     accesses: so that the same blocks are traced each time, and on every machine.
 
     `binary` is the emulator's. Raises LaunchError for a launch that is impossible, UnsupportedByEmulator for a text
-    that the emulator does not run.
+    that the emulator does not run, for more data than there are addresses, and where two blocks take it too long.
     """
     launch = variant.launch
     program = device.load(binary)
-    arguments = _arguments(variant)
+    try:
+        arguments = _arguments(variant)
+    except (MemoryError, OSError, OverflowError) as error:
+        raise UnsupportedByEmulator(f"{variant.problem.label} has more data than this process may have") from error
     main = LaunchStep("", launch.grid, launch.block)
     entries: list[TracedEntry] = []
     diagnostics: list[Diagnostic] = []
+    notes: list[str] = []
     for step in (main, *launch.before, *launch.after):
         shared_bytes = launch.shared_bytes if step is main else 0
-        entry, found = _trace_step(program, step, shared_bytes, arguments, budget_s, widths)
+        entry, report = _trace_step(program, step, shared_bytes, arguments, budget_s, widths)
+        if any(found.kind == "timeout" for found in report.diagnostics):
+            raise UnsupportedByEmulator(
+                f"a block of {variant.problem.label} takes the emulator more than {LIMIT_S:.0f} s: take a smaller "
+                "problem; what an access costs a request is the same there"
+            )
         entries.append(entry)
-        diagnostics += found
-    return Trace(tuple(entries), tuple(diagnostics))
+        diagnostics += report.diagnostics
+        notes += [words for words, count in _left_out(report) if count and words not in notes]
+    return Trace(tuple(entries), tuple(diagnostics), tuple(notes))
+
+
+def scaled_trace(trace: Trace, launch: Launch, by_work: float, by_bytes: float) -> Trace:
+    """A small problem's trace for the launch of a larger one; its ratios stay as they are (see work.scaled)."""
+    blocks = {step.entry_suffix: math.prod(step.grid) for step in launch.steps} | {"": launch.blocks}
+    entries = (
+        replace(entry, work=scaled(entry.work, blocks[entry.entry], by_work, by_bytes))
+        for entry in trace.entries
+        if entry.entry in blocks
+    )
+    return replace(trace, entries=tuple(entries))
+
+
+def _left_out(report: Report) -> list[tuple[str, int]]:
+    return [
+        ("Atomic operations are counted as stores; that they wait for each other is not.", report.copies.atomics),
+        ("Of a thread's accesses between two barriers only the first 262144 are counted.", report.copies.dropped),
+    ]
 
 
 def _trace_step(
@@ -128,13 +163,13 @@ def _trace_step(
     arguments: list[Any],
     budget_s: float,
     widths: Widths | None,
-) -> tuple[TracedEntry, tuple[Diagnostic, ...]]:
+) -> tuple[TracedEntry, Report]:
     blocks, cluster = math.prod(step.grid), program.cluster(step.entry_suffix)[0]
 
     def traced(chosen: list[int]) -> Report:
         return program.launch(
             step.grid, step.block, shared_bytes, arguments, "trace", entry_suffix=step.entry_suffix,
-            blocks=[number * cluster for number in chosen], widths=widths,
+            blocks=[number * cluster for number in chosen], widths=widths, limit_s=LIMIT_S,
         )  # fmt: skip
 
     chosen = _spread(blocks // cluster, FEWEST)
@@ -153,7 +188,7 @@ def _trace_step(
     entry = TracedEntry(
         step.entry_suffix, blocks, traced_blocks, report.accesses, report.protections, report.barriers, work
     )
-    return entry, report.diagnostics
+    return entry, report
 
 
 def _spread(clusters: int, count: int) -> list[int]:
@@ -194,6 +229,11 @@ def _arguments(variant: Variant) -> list[Any]:
 
 def _lazy_zeros(nbytes: int, offset_bytes: int = 0) -> Array:
     """Zeros as cudaMalloc would place them, or so many bytes behind; memory is taken where it is touched."""
-    raw = np.zeros(nbytes + ALIGNMENT_BYTES + offset_bytes, np.uint8)
+    size = nbytes + ALIGNMENT_BYTES + offset_bytes
+    if hasattr(mmap, "MAP_NORESERVE") and size > RANDOM_BYTES:  # more than there is memory may have an address
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE
+        raw = np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
+    else:
+        raw = np.zeros(size, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES + offset_bytes
     return raw[start : start + nbytes]

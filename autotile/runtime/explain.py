@@ -52,6 +52,7 @@ def explain(
         require(all(value is None for value in given) and device == "auto", "kernel", kernel, "given alone")
         return explain_loaded(kernel, profile=profile, changes=changes)
     require(isinstance(kernel, str), "kernel", kernel, 'a kernel\'s name, such as "matmul", or what `load` gave')
+    require(preset is None or isinstance(preset, str), "preset", preset, "a preset's name")
     require(config is None or isinstance(config, Mapping), "config", config, "a dict of parameters' values")
     require_device(device)
     found = load_kernel(kernel, templates)
@@ -109,4 +110,7 @@ def device_named(name: str, opening: Callable[[str], Device] = opened_device) ->
     """
     if name.startswith("replay:"):
         raise UsageError(f"{name} runs nothing, so nothing can be explained on it; use auto, cuda:N or emulator:GPU")
-    return opening(f"emulator:{name}" if name.lower() in gpu_table() else name)
+    try:
+        return opening(f"emulator:{name}" if name.lower() in gpu_table() else name)
+    except UsageError as error:
+        raise UsageError(f"{error}; or a GPU of the table: {', '.join(gpu_table())}") from error

@@ -11,6 +11,7 @@ import pytest
 from autotile.cli import main
 from autotile.insight.machine import Machine
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -72,3 +73,22 @@ def test_mistakes(run: Run, more: tuple[str, ...], code: int, said: str) -> None
     left, out, err = run(*POINT, *more)
     assert (left, out) == (code, "")
     assert said in err
+
+
+def test_a_wrong_kernel_has_faults_and_no_time(run: Run) -> None:
+    code, out, _ = run(
+        "product", "--templates", EXAMPLES, "--problem", "n=64", "--set", "barriers=first_missing", "--device", "h200",
+        "--no-changes",
+    )  # fmt: skip
+    assert code == 1
+    assert out.startswith("product 64 float32 on NVIDIA H200: WRONG\n")
+    assert out.count("It is wrong: shared-memory race") == 2  # one for each tile
+    assert "What bounds it" not in out
+
+
+def test_lines_are_those_that_render_prints(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(*POINT, "--no-changes", "--json", "-")[1])["explanation"]
+    with pytest.raises(SystemExit):
+        main(["render", *POINT[:-2]])
+    lines = capsys.readouterr().out.splitlines()
+    assert all(pattern["code"] in lines[pattern["line"] - 1] for pattern in found["patterns"])

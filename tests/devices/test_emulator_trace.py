@@ -341,3 +341,20 @@ def test_runs_that_fill_a_wider_request(
         assert requests(report, copy, "store") == {(4, False): 8}
         (read,) = (a for a in report.accesses if a.space == "global" and a.op == "load")
         assert (read.total, read.used_bytes, read.example[:2]) == (64, 1024, (0, 32))
+
+
+def test_atomic_operations_and_what_was_too_much_are_told(build: Build) -> None:
+    """262144 accesses of a thread between two barriers are logged."""
+    text = kernel(
+        "float* out, int n",
+        """
+        float sum = 0.0f;
+        for (int i = 0; i < n; ++i) sum += ((volatile float*)out)[1];
+        if (threadIdx.x == 0) atomicAdd(out, sum);
+        """,
+    )
+    program = build(text)
+    few = program.launch((1, 1, 1), (2, 1, 1), 0, [zeros(2), 10], "trace")
+    many = program.launch((1, 1, 1), (2, 1, 1), 0, [zeros(2), 262_150], "trace")
+    assert (few.copies.atomics, few.copies.dropped) == (1, 0)
+    assert many.copies.dropped >= 2 * 6

@@ -33,9 +33,9 @@ def shape_of(
     [
         (lambda n: 64, 4, "same", "one address", ""),
         (lambda n: 4096 * (n // 16), 4, "same", "only 2 addresses, in 2 sectors", ""),
-        (lambda n: 4 * n, 4, "consecutive", "4 full sectors", ""),
-        (lambda n: 4 * (31 - n), 4, "consecutive", "4 full sectors", ""),
-        (lambda n: 16 * n, 16, "consecutive", "16 full sectors", ""),
+        (lambda n: 4 * n, 4, "consecutive", "4 sectors", ""),
+        (lambda n: 4 * (31 - n), 4, "consecutive", "4 sectors", ""),
+        (lambda n: 16 * n, 16, "consecutive", "16 sectors", ""),
         (lambda n: 4 * n + 4, 4, "misaligned", "4 bytes behind a boundary of 32: 5 sectors where 4", "of 8 elements"),
         (lambda n: 12 * n, 4, "structure", "4 bytes of every 12", "each member in an array of its own"),
         (lambda n: 4096 * n, 4, "strided", "4096 bytes apart", "through shared memory"),

@@ -125,7 +125,7 @@ REUSE_BUCKETS = 24
 
 
 class FoundCopies(ctypes.Structure):
-    _fields_ = [("copies", c_uint64), ("waits", c_uint64), ("left", c_uint64)]
+    _fields_ = [(name, c_uint64) for name in ("copies", "waits", "left", "atomics", "dropped")]
 
 
 def declare(library: ctypes.CDLL) -> None:

@@ -63,6 +63,8 @@ NORM = 5.59
 FEW_WAVES = 8
 """Blocks a multiprocessor from which it no longer matters that some multiprocessors get one more."""
 
+DOUBLES = ("float64", "complex128")
+
 STEP_REGISTERS = 40
 """A thread's, in functions before and after the main one, whose own are not known."""
 
@@ -142,7 +144,7 @@ def _units_ms(
     clocks_a_ms = device.clock_ghz * 1e6 * device.sm_count / busiest
     hiding = _hiding(work, resident)
     # Without tensor cores float64 runs at half the float32 rate at most, whatever the data sheet's tensor peak.
-    peak = min(device.fp64_tflops, device.fp32_tflops / 2) if dtype == "float64" else device.fp32_tflops
+    peak = min(device.fp64_tflops, device.fp32_tflops / 2) if dtype in DOUBLES else device.fp32_tflops
     requests = work.load_requests + work.store_requests + work.shared_requests
     passes = work.load_passes + work.store_passes + work.shared_wavefronts
     missed = _missed_sectors(work, device, resident)
@@ -168,7 +170,7 @@ def _pieces(work: Work) -> float:
 
 
 def _l2_sectors(work: Work, device: DeviceInfo, resident: int) -> float:
-    whole = work.stored_bytes / (work.store_sectors * SECTOR_BYTES) if work.store_sectors else 1.0
+    whole = min(1.0, work.stored_bytes / (work.store_sectors * SECTOR_BYTES)) if work.store_sectors else 1.0
     return _missed_sectors(work, device, resident) + work.store_sectors * (1 + PARTIAL_STORE * (1 - whole))
 
 

@@ -159,7 +159,8 @@ class EmulatedProgram:
         memory, "trace" counts sectors and wavefronts as well. `order` turns the order of blocks and threads round;
         `blocks` are the linear numbers of the blocks to run, None for all; a cluster runs as a whole. After `limit_s`
         the launch stops with a diagnostic "timeout", after a fault with the fault's own. `entry_suffix` names a step.
-        `widths` are those of the GPU's machine code, by line, op and space: 8 or 16 bytes, the widest on that line.
+        `widths` are those of the GPU's machine code, by line, op and space: 8, 16 or 32 bytes, the widest on that
+        line.
         Mode "trace" counts requests as wide as that where a warp's lanes all go on right behind their last access of
         the line, with no barrier between; only with addr2line, on Linux. Raises LaunchError for a launch that CUDA
         refuses.
@@ -209,7 +210,7 @@ class EmulatedProgram:
         copies = self._library.autotile_copy_counts().contents
         return Report(
             diagnostics, accesses, run_s, protections, barriers, loaded, stored,
-            Copies(copies.copies, copies.waits, copies.left),
+            Copies(copies.copies, copies.waits, copies.left, copies.atomics, copies.dropped),
             tuple(self._library.autotile_reuses()[: abi.REUSE_BUCKETS]),
         )  # fmt: skip
 

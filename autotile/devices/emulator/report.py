@@ -123,11 +123,14 @@ class Footprint:
 @dataclass(frozen=True)
 class Copies:
     """Asynchronous copies of all traced threads, how often these waited for some, and the groups of copies that the
-    waits left on their way."""
+    waits left on their way. Also the atomic operations, which are counted as stores, and the accesses that were too
+    many between two barriers to be counted at all."""
 
     copies: int = 0
     waits: int = 0
     left: int = 0
+    atomics: int = 0
+    dropped: int = 0
 
     @property
     def depth(self) -> float:
@@ -198,7 +201,7 @@ def _shared_race(d: Diagnostic) -> str:
             "a sync() of the cluster is missing between them"
         )
     missing = "a __syncthreads()" if d.across_warps else "a __syncwarp() (both are in one warp) or __syncthreads()"
-    where = "from one pass of the loop to the next" if d.line == d.other_line else "between them"
+    where = "between them, or from one pass of a loop to the next" if d.line == d.other_line else "between them"
     return (
         f"shared-memory race ({d.op}) between {_at(d.other_line)} and {_at(d.line)}: {_pair(d)}; "
         f"{missing} is missing {where}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotile.devices.emulator.report import Report
 
@@ -51,6 +51,22 @@ class Work:
     def warps(self) -> int:
         """Of a block."""
         return -(-self.threads // 32)
+
+
+def scaled(work: Work, blocks: int, by_work: float, by_bytes: float) -> Work:
+    """The same function on a larger problem, as far as that can be known: it has so many blocks, its stores grow with
+    the bytes, all else with the arithmetic (or with the bytes where there is none)."""
+    loads = ("load_requests", "load_sectors", "load_passes", "shared_requests", "shared_wavefronts", "loaded_sectors")
+    stores = ("store_requests", "store_sectors", "store_passes", "stored_bytes", "stored_sectors")
+    of_block = by_work * work.blocks / blocks
+    return replace(
+        work,
+        blocks=blocks,
+        reuses=tuple(count * by_work for count in work.reuses),
+        **{name: getattr(work, name) * by_work for name in loads},
+        **{name: getattr(work, name) * by_bytes for name in stores},
+        **{name: getattr(work, name) * of_block for name in ("barriers", "loads", "waits")},
+    )
 
 
 def work_of(

@@ -15,9 +15,10 @@ struct Footprint {
 };
 static Footprint footprints[2];  // of loads, of stores
 
-// Of all threads: copies, waits for copies, and the groups that these waits left on their way.
+// Of all threads: copies, waits for copies, and the groups that these waits left on their way; atomic operations, which
+// are counted as stores; and accesses that were too many to be logged.
 struct CopyCounts {
-    uint64_t copies, waits, left;
+    uint64_t copies, waits, left, atomics, dropped;
 };
 static CopyCounts copy_counts;
 

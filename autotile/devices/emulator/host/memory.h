@@ -76,6 +76,7 @@ static __attribute__((noinline)) void access_shared(size_t offset, unsigned byte
     if ((uintptr_t)p & (bytes - 1)) fault(kMisaligned, kind, pc, p, bytes);
     if (launch.level == kTrace) {
         uint32_t source = note_shared(*shared.shadow, offset, bytes, kind, pc);
+        copy_counts.atomics += kind == kAtomic;
         trace_access(pc, kind != kRead, true, bytes, (uint64_t)offset, source);
     }
     if (launch.level >= kRaces) check_shared(*shared.shadow, offset, bytes, kind, pc);
@@ -111,7 +112,9 @@ static __attribute__((noinline)) void access_elsewhere(char* p, unsigned bytes, 
     if (kind != kRead && !buffer->writable) fault(kReadOnlyWrite, kind, pc, p, bytes);
     if (launch.level < kRaces) return;
     check_global(*buffer, (size_t)(p - buffer->begin), bytes, kind, pc);
-    if (launch.level == kTrace) trace_access(pc, kind != kRead, false, bytes, trace_address(*buffer, p));
+    if (launch.level != kTrace) return;
+    copy_counts.atomics += kind == kAtomic;
+    trace_access(pc, kind != kRead, false, bytes, trace_address(*buffer, p));
 }
 
 static __attribute__((noinline)) void trace_plain_read(size_t offset, unsigned bytes, uint32_t pc) {

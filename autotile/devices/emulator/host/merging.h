@@ -8,7 +8,7 @@
 // Accesses of one line, each right behind the one before in every lane. `entries` are their places in the lanes' logs.
 struct Run {
     uint32_t group, bytes, target, count;
-    uint32_t entries[16];
+    uint32_t entries[32];
 };
 static constexpr unsigned kMostRuns = 32;
 static Run runs[kMostRuns];

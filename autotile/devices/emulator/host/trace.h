@@ -97,7 +97,10 @@ static __attribute__((noinline)) void grow_log(Array<Logged>& log) {
 static inline void trace_access(uint32_t pc, bool store, bool shared_space, unsigned bytes, uint64_t address,
                                 uint32_t source = 0) {
     Array<Logged>& log = lane_logs[launch.thread % kWarpLanes];
-    if (log.size >= kMaxLogged) return;
+    if (log.size >= kMaxLogged) {
+        copy_counts.dropped++;
+        return;
+    }
     RecentSite& recent = recent_sites[(pc ^ pc >> 10) % kRecentSites];
     uint32_t kind = bytes << 2 | (uint32_t)store << 1 | (uint32_t)shared_space;
     if (recent.pc != pc || recent.kind != kind)
