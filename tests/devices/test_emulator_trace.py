@@ -358,3 +358,31 @@ def test_atomic_operations_and_what_was_too_much_are_told(build: Build) -> None:
     many = program.launch((1, 1, 1), (2, 1, 1), 0, [zeros(2), 262_150], "trace")
     assert (few.copies.atomics, few.copies.dropped) == (1, 0)
     assert many.copies.dropped >= 2 * 6
+
+
+COPIES = kernel(
+    "const float* in, float* out, int pitch, int row",
+    """
+    extern __shared__ __align__(16) float s[];
+    int r = 4 * threadIdx.x / row, c = 4 * threadIdx.x % row;
+    __pipeline_memcpy_async(&s[r * pitch + c], &in[1024 * r + c], 16);  // copy
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    out[threadIdx.x] = s[threadIdx.x];
+    """,
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "pitch", "sectors"),
+    # As an H200 counts them: 16 sectors, and again those that lie across a boundary of as many bytes as a row has.
+    [(8, 8, 16), (8, 12, 24), (16, 16, 16), (16, 20, 20), (32, 32, 16), (32, 36, 18), (128, 128, 16)],
+)
+def test_a_copy_past_the_cache_is_moved_twice_where_it_is_split(
+    build: Build, row: int, pitch: int, sectors: int
+) -> None:
+    program = build("#include <cuda_pipeline.h>\n" + COPIES)
+    report = program.launch((1, 1, 1), (32, 1, 1), 4 * 16 * pitch, [randoms(16, 1024), zeros(32), pitch, row], "trace")
+    (copy,) = (a for a in report.accesses if (a.space, a.op) == ("global", "load"))
+    assert copy.per_request == sectors
