@@ -79,7 +79,7 @@ def test_random_data_would_not_have_shown_it(builder: Builder, mutant: Mutant) -
     "mutant",
     sparingly(
         {(m.kernel, str(m.point), str(m.sizes), m.dtype, m.inputs, m.over): m for m in MUTANTS}.values(),
-        3,
+        6,
         lambda mutant: True,
     ),
     ids=lambda m: f"{m.kernel} {m.sizes} {m.dtype} {m.inputs} of {m.name}",
