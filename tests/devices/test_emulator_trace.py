@@ -360,7 +360,7 @@ def test_atomic_operations_and_what_was_too_much_are_told(build: Build) -> None:
     assert many.copies.dropped >= 2 * 6
 
 
-COPIES = kernel(
+SPLIT_COPIES = kernel(
     "const float* in, float* out, int pitch, int row",
     """
     extern __shared__ __align__(16) float s[];
@@ -382,7 +382,7 @@ COPIES = kernel(
 def test_a_copy_past_the_cache_is_moved_twice_where_it_is_split(
     build: Build, row: int, pitch: int, sectors: int
 ) -> None:
-    program = build("#include <cuda_pipeline.h>\n" + COPIES)
+    program = build("#include <cuda_pipeline.h>\n" + SPLIT_COPIES)
     report = program.launch((1, 1, 1), (32, 1, 1), 4 * 16 * pitch, [randoms(16, 1024), zeros(32), pitch, row], "trace")
     (copy,) = (a for a in report.accesses if (a.space, a.op) == ("global", "load"))
     assert copy.per_request == sectors
