@@ -41,19 +41,26 @@ static void find_calls(const char* begin, const char* end) {
 #endif
 }
 
+#ifdef __linux__
+// Calls `visit` with each segment of this library, and where it begins.
+template <class Visit>
+static void for_each_segment(Visit visit) {
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* given) {
+            if (info->dlpi_addr != image_base) return 0;
+            for (int i = 0; i < info->dlpi_phnum; i++)
+                (*(Visit*)given)(info->dlpi_phdr[i], (char*)image_base + info->dlpi_phdr[i].p_vaddr);
+            return 1;
+        },
+        &visit);
+}
+#endif
+
 static void find_call_sites() {
     if (call_sites.size) return;
 #ifdef __linux__
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, size_t, void*) {
-            if (info->dlpi_addr != image_base) return 0;
-            for (int i = 0; i < info->dlpi_phnum; i++) {
-                const auto& segment = info->dlpi_phdr[i];
-                const char* begin = (const char*)image_base + segment.p_vaddr;
-                if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X)) find_calls(begin, begin + segment.p_memsz);
-            }
-            return 1;
-        },
-        nullptr);
+    for_each_segment([](const auto& segment, const char* begin) {
+        if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X)) find_calls(begin, begin + segment.p_memsz);
+    });
 #endif
 }

@@ -186,19 +186,11 @@ static void find_image() {
 static void add_constants() {
     if (constants.size) return;
 #ifdef __linux__
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, size_t, void*) {
-            if (info->dlpi_addr != image_base) return 0;
-            for (int i = 0; i < info->dlpi_phnum; i++) {
-                const auto& segment = info->dlpi_phdr[i];
-                bool read_only = segment.p_type == PT_LOAD && !(segment.p_flags & PF_W);
-                if (!read_only && segment.p_type != PT_GNU_RELRO) continue;
-                char* begin = (char*)image_base + segment.p_vaddr;
-                constants.push(ReadableRange{begin, begin + segment.p_memsz});
-            }
-            return 1;
-        },
-        nullptr);
+    for_each_segment([](const auto& segment, char* begin) {
+        bool read_only = segment.p_type == PT_LOAD && !(segment.p_flags & PF_W);
+        if (read_only || segment.p_type == PT_GNU_RELRO)
+            constants.push(ReadableRange{begin, begin + segment.p_memsz});
+    });
 #else
     constants.push(ReadableRange{(char*)image_base, autotile_shared_begin});
 #endif
