@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotile.build.nvrtc import toolkits, wheels
+from autotile.build.nvrtc import programs, wheels
 from autotile.build.process import CompileTimeout, ProcessPool
 from autotile.build.sass import function_text
 from autotile.errors import ToolchainMissing
@@ -33,11 +33,7 @@ _MEND = (
 
 def candidates() -> Iterator[Path]:
     """Where nvdisasm is looked for, in order."""
-    on_path = shutil.which(NAME)
-    if on_path:
-        yield Path(on_path)
-    for _, root in toolkits():
-        yield root / "bin" / NAME
+    yield from programs(NAME)
     for root in wheels("cuda_nvdisasm"):
         yield root / "bin" / NAME
 

@@ -11,6 +11,7 @@ import functools
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,6 +75,15 @@ def toolkits() -> Iterator[tuple[str, Path]]:
     for reason, path in nvcc.candidates():
         if path.is_absolute() and reason not in ("CUDA_HOME", "CUDA_PATH"):
             yield f"nvcc's toolkit ({reason})", path.resolve().parents[1]
+
+
+def programs(name: str) -> Iterator[Path]:
+    """Where a program of CUDA's toolkit may be: on PATH, and in the toolkits."""
+    on_path = shutil.which(name)
+    if on_path:
+        yield Path(on_path)
+    for _, root in toolkits():
+        yield root / "bin" / name
 
 
 def wheels(part: str) -> Iterator[Path]:

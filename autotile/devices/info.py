@@ -56,6 +56,12 @@ class DeviceInfo:
             "device.compute_capability": self.compute_capability
         }
 
+    def plain_tflops(self, dtype: str) -> float:
+        """The peak without tensor cores: doubles at half the float32 rate at most, whatever the data sheet's tensor
+        peak, all else at float32's."""
+        doubles = dtype in ("float64", "complex128")
+        return min(self.fp64_tflops, self.fp32_tflops / 2) if doubles else self.fp32_tflops
+
     def peak_tflops(self, dtype: str) -> float:
         """The fastest that this device multiplies and adds in a type, tensor cores included; infinite if unknown."""
         peaks: Mapping[str, float] = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotile.devices.emulator.estimate import HIDING_WARPS, joined_ms
+from autotile.devices.emulator.estimate import HIDING_WARPS, LAUNCH_MS, joined_ms
 from autotile.devices.emulator.report import Diagnostic
 from autotile.devices.info import DeviceInfo
 from autotile.insight.accesses import passes
@@ -27,9 +27,6 @@ CLEAR_WASTE, CLEAR_SHARE = 0.5, 20.0
 
 FEW_BYTES = 32
 """A thread that loads less has little under way."""
-
-LAUNCH_MS = 0.003
-"""What a launch takes, whatever it does."""
 
 REPEATED = 4.0
 """So many times the least bytes, and more, is read again and again."""

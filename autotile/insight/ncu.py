@@ -13,11 +13,11 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotile.build.nvrtc import toolkits
+from autotile.build.nvrtc import programs
 from autotile.build.process import CompileTimeout, Finished, ProcessPool
 from autotile.errors import EnvironmentalError, TimedOut, ToolchainMissing
 
@@ -101,15 +101,6 @@ class Launched:
 # ---- the program ----------------------------------------------------------------------------------------------------
 
 
-def candidates() -> Iterator[Path]:
-    """Where ncu is looked for, in order."""
-    on_path = shutil.which(NAME)
-    if on_path:
-        yield Path(on_path)
-    for _, root in toolkits():
-        yield root / "bin" / NAME
-
-
 def find_ncu(named: str | os.PathLike[str] | None = None) -> Path:
     """The ncu that was named, here or in AUTOTILE_NCU, or else one from where it usually is.
 
@@ -122,7 +113,7 @@ def find_ncu(named: str | os.PathLike[str] | None = None) -> Path:
             raise ToolchainMissing(f"{named} was named as Nsight Compute's ncu (AUTOTILE_NCU), and is no program")
         return Path(found)
     looked: dict[Path, None] = {}
-    for path in candidates():
+    for path in programs(NAME):
         if path.is_file() and os.access(path, os.X_OK):
             return path
         looked[path] = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotile.devices.emulator.estimate import DOUBLES
 from autotile.devices.info import DeviceInfo
 from autotile.insight.explanation import Pattern, Roofline, Traffic
 
@@ -19,7 +18,7 @@ def roofline(
     device: DeviceInfo, dtype: str, flops: int, least_bytes: int, time_ms: float, estimated: bool = True
 ) -> Roofline:
     """`time_ms` is the variant's."""
-    peak = peak_tflops(device, dtype)
+    peak = device.plain_tflops(dtype)
     memory_ms = least_bytes / (device.bandwidth_gbs * 1e6)
     arithmetic_ms = flops / (peak * 1e9)
     return Roofline(
@@ -33,11 +32,6 @@ def roofline(
         time_ms=time_ms,
         estimated=estimated,
     )
-
-
-def peak_tflops(device: DeviceInfo, dtype: str) -> float:
-    """Without tensor cores, as estimate.py counts: float64 at half the float32 rate at most, all else at float32's."""
-    return min(device.fp64_tflops, device.fp32_tflops / 2) if dtype in DOUBLES else device.fp32_tflops
 
 
 def traffic(

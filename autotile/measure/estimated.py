@@ -38,7 +38,7 @@ TRACE_S = 0.05
 """Seconds for which blocks of the real launch are traced, though it be but two."""
 
 MOST_BLOCK_FLOPS = 2_000_000
-"""Of a block that is traced as it is. What is scaled differs by a per cent, and costs less, the longer the loops."""
+"""Of a block that is traced as it is. What is scaled comes to the same where loops do the same in each pass."""
 
 REGISTERS = "least_registers"
 
@@ -75,21 +75,21 @@ class EstimatedSession:
 
     def trial(self, variant: Variant, binary: Binary, best_ms: float = math.inf) -> Trial:
         begun = time.perf_counter()
-        worst = self.check(variant, binary)
+        smalls = self._small_problems(variant)
+        worst = self._checked(binary, smalls)
         self._watch("estimating", 1)
         checked = time.perf_counter()
-        trace = self._trace(variant, binary)
+        trace = self._trace(variant, binary, smalls[0])
         time_ms = trace.estimate(variant, self._device.info, guessed_registers(variant)).time_ms
         counted = tuple((name, f"{value:.4g}") for name, value in trace.per_request.items())
         measurement = Measurement(time_ms, time_ms, 0.0, 1, estimated=True)
         return Trial(measurement, worst, checked - begun, time.perf_counter() - checked, counted)
 
-    def _trace(self, variant: Variant, binary: Binary) -> Trace:
-        """Of the real launch, unless a block of it is long work for the emulator: then of a small one, scaled."""
+    def _trace(self, variant: Variant, binary: Binary, small: Variant) -> Trace:
+        """Of the real launch, unless a block of it is long work for the emulator: then of the small one, scaled."""
         kernel, problem = self._kernel, variant.problem
         if kernel.flops_of(problem) <= MOST_BLOCK_FLOPS * variant.launch.blocks:
             return trace_variant(self._device, variant, binary, budget_s=TRACE_S)
-        small, _ = self._small_problems(variant)
         trace = trace_variant(self._device, small, binary, budget_s=TRACE_S)
         by_bytes = kernel.bytes_of(problem) / kernel.bytes_of(small.problem)
         by_work = kernel.flops_of(problem) / kernel.flops_of(small.problem)
@@ -97,10 +97,11 @@ class EstimatedSession:
 
     def check(self, variant: Variant, binary: Binary) -> float:
         """The largest error over its bound, on a small problem and on one whose tiles are cut. Raises WrongResult."""
-        program = self._device.load(binary)
-        inner, edge = self._small_problems(variant)
-        worst = 0.0
-        for small in (inner, edge):
+        return self._checked(binary, self._small_problems(variant))
+
+    def _checked(self, binary: Binary, smalls: tuple[Variant, Variant | None]) -> float:
+        program, worst = self._device.load(binary), 0.0
+        for small in smalls:
             if small is None:
                 continue
             self._watch("checking", 1)

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.base import Array
-from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.emulator.device import EmulatorDevice, step_work
 from autotile.devices.emulator.estimate import Estimate, estimate
 from autotile.devices.emulator.program import EmulatedProgram
 from autotile.devices.emulator.report import Access, Diagnostic, Protection, Report
-from autotile.devices.emulator.work import Work, scaled, work_of
+from autotile.devices.emulator.work import Work, scaled
 from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import UnsupportedByEmulator
@@ -181,10 +181,7 @@ def _trace_step(
         chosen = more
         report = traced(chosen)
     traced_blocks = len(chosen) * cluster
-    work = work_of(
-        report, blocks=blocks, traced_blocks=traced_blocks, threads=step.threads, cluster_blocks=cluster,
-        shared_bytes=shared_bytes + program.static_shared_bytes_of(step.entry_suffix),
-    )  # fmt: skip
+    work = step_work(program, step, shared_bytes, report, traced_blocks)
     entry = TracedEntry(
         step.entry_suffix, blocks, traced_blocks, report.accesses, report.protections, report.barriers, work
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fake_ncu import EVERYTHING, FakeNcu, csv_of, listing
 
+from autotile.build import nvrtc
 from autotile.errors import EnvironmentalError, TimedOut, ToolchainMissing
-from autotile.insight import ncu
 from autotile.insight.ncu import WANTED, available_metrics, chosen, counted, find_ncu, launches, ratios, raw_rows
 
 REAL = Path(__file__).resolve().parents[1] / "data" / "ncu" / "h200.csv"
@@ -111,7 +111,7 @@ def test_what_goes_wrong_is_said(tmp_path: Path) -> None:
 
 
 def test_where_ncu_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ncu, "toolkits", lambda: iter([("here", tmp_path / "one"), ("there", tmp_path / "two")]))
+    monkeypatch.setattr(nvrtc, "toolkits", lambda: iter([("here", tmp_path / "one"), ("there", tmp_path / "two")]))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     with pytest.raises(ToolchainMissing, match=r"one/bin/ncu, .*two/bin/ncu\..*AUTOTILE_NCU"):
         find_ncu()

@@ -185,16 +185,22 @@ def run(
         )  # fmt: skip
         report = Report(one.diagnostics, report.accesses + one.accesses, report.run_s + one.run_s)
         if works is not None:
-            blocks = math.prod(step.grid)
-            work = work_of(
-                one, blocks=blocks, traced_blocks=blocks, threads=step.threads,
-                shared_bytes=shared_bytes + program.static_shared_bytes_of(step.entry_suffix),
-                cluster_blocks=program.cluster(step.entry_suffix)[0],
-            )  # fmt: skip
+            work = step_work(program, step, shared_bytes, one, math.prod(step.grid))
             works.insert(0 if step is main else len(works), work)
         if report.diagnostics:
             break
     return report
+
+
+def step_work(
+    program: EmulatedProgram, step: LaunchStep, shared_bytes: int, report: Report, traced_blocks: int
+) -> Work:
+    """What a function asks for in all its blocks, by the report of some; `shared_bytes` are dynamic."""
+    return work_of(
+        report, blocks=math.prod(step.grid), traced_blocks=traced_blocks, threads=step.threads,
+        shared_bytes=shared_bytes + program.static_shared_bytes_of(step.entry_suffix),
+        cluster_blocks=program.cluster(step.entry_suffix)[0],
+    )  # fmt: skip
 
 
 def _scratch(size: int, poison: int) -> Array | None:

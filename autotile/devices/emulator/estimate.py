@@ -63,8 +63,6 @@ NORM = 5.59
 FEW_WAVES = 8
 """Blocks a multiprocessor from which it no longer matters that some multiprocessors get one more."""
 
-DOUBLES = ("float64", "complex128")
-
 STEP_REGISTERS = 40
 """A thread's, in functions before and after the main one, whose own are not known."""
 
@@ -143,8 +141,6 @@ def _units_ms(
     busiest = math.ceil(share) / share if share < FEW_WAVES else 1.0  # the multiprocessor with the most blocks
     clocks_a_ms = device.clock_ghz * 1e6 * device.sm_count / busiest
     hiding = _hiding(work, resident)
-    # Without tensor cores float64 runs at half the float32 rate at most, whatever the data sheet's tensor peak.
-    peak = min(device.fp64_tflops, device.fp32_tflops / 2) if dtype in DOUBLES else device.fp32_tflops
     requests = work.load_requests + work.store_requests + work.shared_requests
     passes = work.load_passes + work.store_passes + work.shared_wavefronts
     missed = _missed_sectors(work, device, resident)
@@ -153,7 +149,7 @@ def _units_ms(
         "DRAM": moved_bytes / (device.bandwidth_gbs * 1e6) * _pieces(work),
         "L2": _l2_sectors(work, device, resident) * SECTOR_BYTES / (L2_BYTES_A_CLOCK * clocks_a_ms),
         "LSU": LSU_CLOCKS * passes / clocks_a_ms / hiding,
-        "arithmetic": flops / (peak * 1e9) * busiest / hiding,
+        "arithmetic": flops / (device.plain_tflops(dtype) * 1e9) * busiest / hiding,
         "issue": SLOTS_A_REQUEST * requests / (ISSUE_SLOTS * clocks_a_ms) / hiding,
         "latency": waves * _block_us(work, missed / max(work.load_sectors, 1.0)) * 1e-3,
     }
