@@ -108,16 +108,17 @@ def faulty_device(log: Path, **widths: str) -> FakeDevice:
 
 
 class Interrupter(Silent):
-    """Sends this process an interrupt, or several, so many seconds after the third trial.
+    """Sends this process an interrupt, or several, so many seconds after a trial: the `after`-th.
 
-    With the sampler `grid` the widest variants come last: if these hang, all others have been measured by then.
+    With the sampler `grid` the widest three of `TWELVE` come last: if these hang, the ninth is the last to be told.
     """
 
-    def __init__(self, *delays_s: float) -> None:
+    def __init__(self, *delays_s: float, after: int = 9) -> None:
+        self.after = after
         self.timers = [threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGINT)) for delay_s in delays_s]
 
     def tried(self, record: Record, best: Record | None, count: int) -> None:
-        if count == 3:
+        if count == self.after:
             for timer in self.timers:
                 timer.start()
 
@@ -133,6 +134,20 @@ def no_orphans(seconds: float = 5.0) -> Iterator[None]:
     assert set(children()) <= before, [psutil.Process(pid).cmdline() for pid in set(children()) - before]
 
 
+def contexts(log: Path) -> int:
+    """How many contexts were made, as `log` tells: none while the first process writes its line."""
+    return log.read_text(encoding="utf-8").count("\n") if log.exists() else 0
+
+
+def kill(pids: list[int]) -> None:
+    """Kills processes from outside and waits until none of them runs (a zombie may stay)."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and set(pids) & set(children()):
+        time.sleep(0.005)
+
+
 def children() -> list[int]:
     """Processes below this one, but for the one that watches over compilers as long as this process lives."""
     found = []
@@ -143,4 +158,4 @@ def children() -> list[int]:
     return found
 
 
-__all__ = ["SIZE", "FaultyGpu", "children", "faulty_device", "no_orphans"]
+__all__ = ["SIZE", "FaultyGpu", "children", "contexts", "faulty_device", "kill", "no_orphans"]

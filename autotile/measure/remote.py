@@ -2,6 +2,7 @@
 
     this process                                   the measuring process (worker.py)
     RemoteBench.trial(variant) ── request ──────►  LocalBench.trial(variant)
+                               ◄── "beginning" ──  the request was taken up: what ends the process now is its fault
                                ◄── "checking" ───  before each step that launches
                                ◄── answer ───────  the result, or the error to raise
 
@@ -49,6 +50,9 @@ PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
 SCRATCH = "autotiledata"
 """How the names of scratch folders begin; a process that was killed together with its other end leaves one behind."""
+
+AT_REST = "at rest"
+"""What a process is at until it says that it has taken a request up."""
 
 MOST_LOST_STARTS = 3
 """Times in a row that a process may be lost before it is ready; then the device itself is at fault."""
@@ -155,6 +159,8 @@ class RemoteBench:
         try:
             return self._ask_once(name, arguments, limit_s)
         except _DiedAtRest:  # nothing of the request was run: it is no fault of the variant's
+            if self._abandoned:
+                raise
             return self._ask_once(name, arguments, limit_s)
 
     def _ask_once(self, name: str, arguments: tuple[Any, ...], limit_s: float) -> Any:
@@ -270,9 +276,9 @@ class _Process:
         try:
             self._connection.send((name, arguments, limit_s))
         except OSError:
-            raise _DiedAtRest(str(self._crashed("at rest"))) from None
+            raise self._died_at_rest() from None
         begun = time.monotonic()
-        step, step_limit_s, step_begun = "beginning", math.inf, begun
+        step, step_limit_s, step_begun = AT_REST, math.inf, begun
         while True:
             now = time.monotonic()
             left_s = min(begun + limit_s - now, step_begun + step_limit_s - now)
@@ -287,7 +293,9 @@ class _Process:
                 raise self._timed_out(step, limit_s if whole else step_limit_s, whole)
             try:
                 message = self._connection.recv()
-            except (EOFError, OSError, TypeError):
+            except (EOFError, ConnectionResetError):
+                raise (self._died_at_rest() if step == AT_REST else self._crashed(step)) from None
+            except (OSError, TypeError):  # as above
                 raise self._crashed(step) from None
             if message[0] != "step":
                 break
@@ -333,6 +341,9 @@ class _Process:
             "search.launch_limit allows more (with --fresh, which measures anew)"
         )
 
+    def _died_at_rest(self) -> _DiedAtRest:
+        return _DiedAtRest(str(self._crashed(AT_REST)))
+
     def _crashed(self, step: str) -> Crashed:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)
@@ -346,7 +357,7 @@ class _Process:
 
 
 class _DiedAtRest(Crashed):
-    """The process was gone before it was asked."""
+    """The process was gone before it took the request up, whether or not the request could still be sent."""
 
 
 def _import_path() -> list[str]:

@@ -56,6 +56,7 @@ class _Worker:
                 # A last resort that needs no interpreter: should this process be stuck beyond reach of the thread
                 # above, and the other end be gone, so that nobody kills it.
                 faulthandler.dump_traceback_later(min(2 * limit_s + 60, LAST_RESORT_S), exit=True)
+                self._send("step", "beginning", 0)  # who dies before this is said was at rest
                 answer: tuple[Any, ...] = ("ok", self._answer(name, arguments))
             except Exception as error:  # whatever it is goes to the other end, and is raised there
                 answer = ("error", _picklable(error), traceback.format_exc())

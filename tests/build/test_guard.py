@@ -33,7 +33,7 @@ home, pids, nvrtc.WORKER = map(Path, sys.argv[1:4])
 with Builder(Target("cuda", "sm_90"), home, jobs=2, compiler=sys.argv[4]) as builder:
     builder.warm_up()
     future = builder.submit(Source("k", "k", "text"))
-    while not pids.exists():
+    while not (pids.exists() and pids.read_text().endswith("\\n")):
         time.sleep(0.02)
     THEN
     print("ready", flush=True)
@@ -115,7 +115,8 @@ def test_killed_before_the_compiler_has_run_a_step(tmp_path):
     code = (
         "import sys\n"
         "from autotile.build import guard\n"
-        "enter = 'echo $$ > ' + sys.argv[1] + '; sleep 0.5; exec \"$@\"'\n"
+        "path = sys.argv[1]\n"
+        "enter = f'echo $$ > {path}; until [ -e {path}.go ]; do sleep 0.05; done; exec \"$@\"'\n"
         "guard._ENTER = guard._ENTER.replace('exec \"$@\"', enter)\n"
         "from autotile.build.process import ProcessPool\n"
         "ProcessPool().run(['sleep', '3600'], timeout_s=3600)\n"
@@ -126,6 +127,7 @@ def test_killed_before_the_compiler_has_run_a_step(tmp_path):
         process.kill()
     time.sleep(0.2)
     assert alive(pids[0])  # it still waits, and is killed as what it becomes
+    (tmp_path / "entered.go").touch()
     assert gone(pids)
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import alive, gone, needs_proc, pids_in
+from processes import gone, needs_proc, pids_in
 
 from autotile.build import Builder, process
 from autotile.build.host import ENVIRONMENT_FLAGS, short_version
@@ -175,7 +175,7 @@ def test_closing_kills_a_compiler_that_hangs(tmp_path, monkeypatch, part):
     begun = time.monotonic()
     builder.close()
     assert time.monotonic() - begun < 2
-    assert not any(map(alive, map(int, pids.read_text().split())))
+    assert gone(pids_in(pids))
     assert all(future.done() for future in futures)
     with pytest.raises(CompileError, match="closed"):
         futures[0].result()

@@ -6,14 +6,12 @@ The faults happen in a real measuring process, to a GPU that is a stand-in; test
 from __future__ import annotations
 
 import os
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import SIZE, TWELVE, FakeBuilder, FakeDevice, Values
-from faulty import FaultyGpu, Interrupter, children, faulty_device, no_orphans
+from faulty import FaultyGpu, Interrupter, children, contexts, faulty_device, kill, no_orphans
 
 from autotile.build.builder import COMPILE_TIMEOUT_S
 from autotile.devices.base import Check
@@ -51,10 +49,6 @@ def tune(kernel: Kernel, device: FakeDevice, store: MemoryStore | None = None, *
     spec = Spec(kernel, (kernel.problem({"n": SIZE}),), TWELVE, search=SearchOptions(**{**LIMITS, **options}))
     (result,) = search(spec, device, FakeBuilder(), MemoryStore() if store is None else store)
     return result
-
-
-def contexts(log: Path) -> int:
-    return len(log.read_text(encoding="utf-8").split())
 
 
 @pytest.mark.parametrize("fault", OUTCOMES)
@@ -159,9 +153,8 @@ def test_a_measuring_process_killed_between_trials_costs_nothing(walk: Kernel, t
         def tried(self, record: Any, best: Any, count: int) -> None:
             if count in (3, 7):
                 (pid,) = children()
-                os.kill(pid, signal.SIGKILL)
+                kill([pid])
                 killed.append(pid)
-                time.sleep(0.1)
 
     spec = Spec(walk, (walk.problem({"n": SIZE}),), TWELVE, search=SearchOptions(**LIMITS))
     (result,) = search(spec, faulty_device(tmp_path / "log"), FakeBuilder(), MemoryStore(), listener=Killer())
@@ -177,7 +170,7 @@ def test_an_interrupt_kills_what_hangs_and_saves_the_best(walk: Kernel, tmp_path
     options = SearchOptions(sampler="grid", launch_limit_s=60.0, trial_limit_s=60.0)
     spec = Spec(walk, (walk.problem({"n": SIZE}),), TWELVE, search=options)
     with no_orphans():
-        (result,) = search(spec, device, FakeBuilder(), store, listener=Interrupter(1.5))
+        (result,) = search(spec, device, FakeBuilder(), store, listener=Interrupter(0.5))
     assert (result.stopped_by, result.outcomes) == ("interrupted", {"ok": 9})
     assert store.bests() == [result.best]
     assert result.best is not None

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import SIZE, TWELVE, FakeBuilder, FakeDevice, write_kernel
-from faulty import FaultyGpu, Interrupter, children, faulty_device, no_orphans
+from faulty import FaultyGpu, Interrupter, children, faulty_device, kill, no_orphans
 
 from autotile.build.leftovers import prefix
 from autotile.devices.base import Workload
@@ -38,12 +37,6 @@ def spec_of(kernel: Kernel, *sizes: int) -> Spec:
     return Spec(kernel, problems, TWELVE, search=SearchOptions(launch_limit_s=5.0, trial_limit_s=20.0))
 
 
-def kill_children() -> None:
-    for pid in children():
-        os.kill(pid, signal.SIGKILL)
-    time.sleep(0.1)
-
-
 # ---- deaths ---------------------------------------------------------------------------------------------------------
 
 
@@ -52,18 +45,18 @@ def test_one_that_dies_after_its_work_ends_nothing(walk: Kernel, tmp_path: Path)
     with no_orphans(), bench:
         for n in (SIZE, 2 * SIZE):
             bench.begin(walk, walk.problem({"n": n}), None)
-            kill_children()
+            kill(children())
             bench.end()
         bench.begin(walk, walk.problem({"n": SIZE}), None)
         variant = make_variant(walk, walk.problem({"n": SIZE}), walk.configuration())
-        kill_children()  # nothing is running, so nothing is to blame
+        kill(children())  # nothing is running, so nothing is to blame
         assert bench.trial(variant, FakeBuilder().build(variant.source)).max_error == 0.0
 
 
 def test_one_that_dies_between_the_finals_and_the_proof_is_no_fault_of_the_best(walk: Kernel, tmp_path: Path) -> None:
     class Killer(Silent):
         def finals(self, contestants: int) -> None:
-            kill_children()
+            kill(children())
 
     store = MemoryStore()
     (result,) = search(spec_of(walk), faulty_device(tmp_path / "log"), FakeBuilder(), store, listener=Killer())
@@ -146,7 +139,7 @@ def test_two_interrupts_in_a_row_leave_nothing_and_blame_nobody(walk: Kernel, tm
     store = MemoryStore()
     device = faulty_device(tmp_path / "log", w256="hang")
     options = SearchOptions(sampler="grid", launch_limit_s=60.0, trial_limit_s=60.0)
-    interrupter = Interrupter(1.5, 1.52)
+    interrupter = Interrupter(0.5, 0.52)
     with no_orphans(), contextlib.suppress(KeyboardInterrupt):
         search(replace(spec_of(walk), search=options), device, FakeBuilder(), store, listener=interrupter)
         for timer in interrupter.timers:

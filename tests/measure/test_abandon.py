@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 from fakes import SIZE, FakeBuilder, FakeDevice, write_kernel
-from faulty import FaultyGpu, children, no_orphans
+from faulty import FaultyGpu, children, contexts, kill, no_orphans
 
 from autotile.errors import AutotileError, Crashed
 from autotile.kernels import Kernel
@@ -115,14 +117,43 @@ def test_a_bench_goes_on_after_it_was_abandoned(walk: Kernel, tmp_path: Path) ->
         bench.abandon()
         asking.ended()
         assert isinstance(Asking(bench, walk, 64).ended(), Trial)
-        assert len((tmp_path / "log").read_text().split()) == 2
+        assert contexts(tmp_path / "log") == 2
+
+
+@contextlib.contextmanager
+def unheard(bench: RemoteBench, kernel: Kernel, width: int) -> Iterator[Asking]:
+    """A trial of which the measuring process has heard nothing yet: it was stopped before it was asked."""
+    assert bench._process is not None
+    os.kill(bench._process._process.pid, signal.SIGSTOP)
+    asking = Asking(bench, kernel, width)
+    until(lambda: checking(bench))
+    yield asking
+
+
+def test_one_that_dies_before_it_takes_a_trial_up_is_no_fault_of_the_variant(walk: Kernel, tmp_path: Path) -> None:
+    """The request could still be sent to it: a process that is ending keeps its connection for a while."""
+    with begun(walk, tmp_path / "log") as bench:
+        with unheard(bench, walk, 64) as asking:
+            time.sleep(0.05)  # it is sent
+            kill(fresh())
+        assert isinstance(asking.ended(), Trial)
+        assert contexts(tmp_path / "log") == 2
+
+
+def test_a_trial_that_was_never_taken_up_is_not_tried_again_once_abandoned(walk: Kernel, tmp_path: Path) -> None:
+    with begun(walk, tmp_path / "log") as bench:
+        with unheard(bench, walk, 64) as asking:
+            bench.abandon()
+        assert isinstance(asking.ended(), Crashed)
+        assert fresh() == []
+        assert contexts(tmp_path / "log") == 1
 
 
 def test_abandoning_a_bench_at_rest_costs_nothing(walk: Kernel, tmp_path: Path) -> None:
     with begun(walk, tmp_path / "log") as bench:
         bench.abandon()
         assert isinstance(Asking(bench, walk, 64).ended(), Trial)
-        assert len((tmp_path / "log").read_text().split()) == 1
+        assert contexts(tmp_path / "log") == 1
 
 
 class SlowToOpen(FaultyGpu):
@@ -149,12 +180,12 @@ def test_preparing_can_be_abandoned(walk: Kernel, tmp_path: Path, step: str) -> 
 
         thread = threading.Thread(target=prepare)
         thread.start()
-        until((tmp_path / "log").exists)
+        until(lambda: contexts(tmp_path / "log"))
         bench.abandon()
         thread.join(SOON_S)
         assert not thread.is_alive()
         assert [type(end) for end in ends] == [Crashed]
-        assert len((tmp_path / "log").read_text().split()) == 1
+        assert contexts(tmp_path / "log") == 1
         assert bench.lost is None
 
 

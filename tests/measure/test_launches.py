@@ -241,7 +241,7 @@ def test_what_is_still_being_written_is_removed_too(
 
 def until(condition: Callable[[], bool]) -> None:
     """Files are written in the background."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
