@@ -94,12 +94,14 @@ class Loop:
 @dataclass(frozen=True)
 class MachineCode:
     """One function. `instructions` counts all but padding; `local_instructions` those that access local memory: spilled
-    registers, or arrays whose indices are not known when it is compiled. `loop` is the hottest, None without any."""
+    registers, or arrays whose indices are not known when it is compiled; most of them come from `local_line`. `loop` is
+    the hottest, None without any."""
 
     entry: str
     memory: tuple[MemoryInstruction, ...]
     instructions: int
     local_instructions: int
+    local_line: int | None
     loop: Loop | None
 
     def widths(self) -> Mapping[tuple[int, str, str], int]:
@@ -163,12 +165,14 @@ def read_sass(text: str, entry: str) -> MachineCode:
         if one.kind in _MEMORY_KINDS:
             for op, space in _ACCESSES.get(one.name, ()):
                 found[one.line, op, space, one.access_bytes, one.kind == ASYNCHRONOUS] += 1
+    local = Counter(one.line for one in instructions if one.kind == LOCAL)
     in_order = sorted(found.items(), key=lambda item: (item[0][0] or 0, item[0][1:]))
     return MachineCode(
         entry,
         tuple(MemoryInstruction(*key, count) for key, count in in_order),
         len(instructions),
-        sum(one.kind == LOCAL for one in instructions),
+        sum(local.values()),
+        next((line for line, _ in local.most_common(1)), None),
         _hottest(instructions),
     )
 

@@ -15,7 +15,6 @@ from autotile.measure.traced import Trace, TracedEntry
 from autotile.measure.variant import Variant
 
 SHARED = "shared memory"
-LINE_BYTES = 128
 
 
 def patterns_of(trace: Trace, variant: Variant) -> tuple[Pattern, ...]:
@@ -40,7 +39,7 @@ def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Ite
             offset_bytes=offset,
             row_unit_bytes=max(4, widest),
         )
-        moved = access.moved_bytes
+        moved, scale = access.moved_bytes, entry.scale
         yield Pattern(
             entry=entry.entry,
             line=access.line,
@@ -51,11 +50,12 @@ def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Ite
             array=_array(access, variant),
             access_bytes=access.access_bytes,
             from_machine_code=access.from_machine_code,
-            requests=access.requests * entry.scale,
+            requests=access.requests * scale,
             lanes=access.lanes,
             per_request=access.per_request,
             ideal_per_request=access.ideal_per_request,
             worst=access.worst,
+            passes=scale * (access.total if access.space == "shared" else access.line_count),
             used_percent=100.0 * min(1.0, access.used_bytes / moved) if moved else 0.0,
             percent_of_cost=0.0,
             shape=shape.name,
@@ -68,14 +68,6 @@ def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Ite
 def _cost(pattern: Pattern) -> float:
     """Sectors, or wavefronts, of the launch."""
     return pattern.requests * pattern.per_request
-
-
-def passes(pattern: Pattern) -> float:
-    """That the load/store units take for it: one for each wavefront, and for each line of 128 bytes of a request."""
-    if pattern.space == "shared":
-        return _cost(pattern)
-    ends = (address + end for address in pattern.addresses for end in (0, pattern.access_bytes - 1))
-    return pattern.requests * len({end // LINE_BYTES for end in ends})
 
 
 def _is_array(access: Access, variant: Variant) -> bool:

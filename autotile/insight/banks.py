@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-SECTOR_BYTES = 32
-BANKS = 32
-WORD_BYTES = 4
+from autotile.devices.memory import BANKS, SECTOR_BYTES, WORD_BYTES
+
 MOST_PAD_BYTES = 64
 
 Addresses = Sequence[int]

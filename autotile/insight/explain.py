@@ -13,10 +13,10 @@ from autotile.devices.info import DeviceInfo
 from autotile.devices.occupancy import residency
 from autotile.errors import CompileError, LaunchError, UnsupportedByEmulator
 from autotile.insight.accesses import patterns_of
-from autotile.insight.barriers import barriers_of
+from autotile.insight.barriers import barriers_of, code_at
 from autotile.insight.changes import changes_of
 from autotile.insight.explanation import Change, Explanation, Occupancy, Pattern
-from autotile.insight.findings import Facts, findings_of
+from autotile.insight.findings import Facts, findings_of, line_text
 from autotile.insight.machine import Machine, read_machine
 from autotile.insight.roofline import roofline, traffic
 from autotile.insight.sharing import shared_use
@@ -110,6 +110,8 @@ def _put_together(
     )  # fmt: skip
     flops, least_bytes = kernel.flops_of(problem), kernel.bytes_of(problem)
     shared_bytes = launch.shared_bytes + evidence.static_shared_bytes
+    lines = variant.source.text.splitlines()
+    in_local = machine.local_instructions > 0 and not machine.spill_bytes  # else it may all be what was spilled
     time_ms = evidence.estimated.time_ms if measured_ms is None else measured_ms
     facts = Facts(
         device=device,
@@ -121,9 +123,10 @@ def _put_together(
         roofline=roofline(device, problem.dtype, flops, least_bytes, time_ms, measured_ms is None),
         shared_bytes=shared_bytes,
         spill_bytes=machine.spill_bytes,
+        local_at=line_text(machine.local_line, code_at(lines, machine.local_line)) if in_local else "",
+        local_line=machine.local_line,
     )
     beside = ("", ()) if evidence.baseline is None else (kernel.baseline, evidence.baseline)
-    lines = variant.source.text.splitlines()
     return Explanation(
         kernel=kernel.name,
         problem=problem.label,
@@ -145,6 +148,7 @@ def _put_together(
         profile=(),
         notes=(*notes, CACHES, *trace.notes, *machine.notes),
         wrong=bool(trace.diagnostics),
+        loop_line=machine.loop_line,
     )
 
 

@@ -73,7 +73,8 @@ class Traffic:
 class Pattern:
     """One access of the source and what it costs. Counts are of the whole launch, scaled from the blocks traced.
 
-    `per_request`, `ideal_per_request`, `worst` are 32-byte sectors (global) or wavefronts (shared). `shape` names the
+    `per_request`, `ideal_per_request`, `worst` are 32-byte sectors (global) or wavefronts (shared); `passes` are those
+    of the load/store units: one for each wavefront, and for each line of 128 bytes of a request. `shape` names the
     pattern in a word (see patterns.py), `words` says it in a sentence, `fix` what to change; empty where nothing is
     wrong. `percent_of_cost` is this access's part of all sectors, or wavefronts, of the launch.
     `addresses` are those of a warp's lanes in a request that cost most, from an aligned address before the array, or
@@ -94,6 +95,7 @@ class Pattern:
     per_request: float
     ideal_per_request: float
     worst: int
+    passes: float
     used_percent: float
     percent_of_cost: float
     shape: str
@@ -139,11 +141,29 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What costs, in a sentence or two, and what to change: `cure` is empty where nothing can be, as for what bounds
+    the variant in any case. `line` is the source's, None where it is about no one line. `weight_ms` is how much less
+    the estimate would be without it, None where the estimate does not say. `wasteful` is an access that wastes most of
+    what it moves."""
+
+    words: str
+    cure: str = ""
+    line: int | None = None
+    weight_ms: float | None = None
+    wasteful: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.words} To change: {self.cure}." if self.cure else self.words
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """Why one variant of a kernel is as fast as it is, on one GPU. `findings` are a sentence or two each: accesses that
-    waste most of what they move, then what else costs, by its weight, and what to change. `units_ms` is what each unit
-    of the GPU alone would take (see estimate.py), the busiest first. Times are estimates where `roofline.estimated`
-    says so. Of a kernel that is `wrong`, the findings are its faults, and times mean nothing.
+    """Why one variant of a kernel is as fast as it is, on one GPU. `findings` are accesses that waste most of what they
+    move, then what else costs, by its weight, and last what bounds the variant in any case. `units_ms` is what each
+    unit of the GPU alone would take (see estimate.py), the busiest first. Times are estimates where
+    `roofline.estimated` says so. `instructions` are those of a pass of the machine code's hottest loop, which comes
+    from `loop_line`. Of a kernel that is `wrong`, the findings are its faults, and times mean nothing.
     """
 
     kernel: str
@@ -153,7 +173,7 @@ class Explanation:
     blocks: int
     threads: int
     traced_blocks: int
-    findings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     units_ms: tuple[tuple[str, float], ...]
     occupancy: Occupancy
     roofline: Roofline
@@ -166,6 +186,7 @@ class Explanation:
     profile: tuple[tuple[str, float | None, float | None], ...]
     notes: tuple[str, ...]
     wrong: bool = False
+    loop_line: int | None = None
 
     def __str__(self) -> str:
         """As `autotile explain` prints it."""

@@ -20,7 +20,8 @@ class Machine:
     """Of the main function; empty where no tool was at hand, which `notes` tell.
 
     `widths` are bytes of the widest access by line, op and space; `loop` counts the instructions of one pass of the
-    hottest loop by their kind, and `loop_line` is where most of its arithmetic comes from.
+    hottest loop by their kind, and `loop_line` is where most of its arithmetic comes from. `local_instructions` access
+    local memory, most of them for `local_line`.
     """
 
     registers: int | None = None
@@ -28,6 +29,8 @@ class Machine:
     widths: Mapping[tuple[int, str, str], int] | None = None
     loop: tuple[tuple[str, float], ...] = ()
     loop_line: int | None = None
+    local_instructions: int = 0
+    local_line: int | None = None
     notes: tuple[str, ...] = field(default=())
 
 
@@ -47,4 +50,12 @@ def read_machine(source: Source, device: DeviceInfo) -> Machine:
         return Machine(registers, spill_bytes, notes=(f"The machine code was not read: {error}. {_AS_TOLD}",))
     loop = code.loop
     counts = () if loop is None else tuple((kind, float(count)) for kind, count in loop.counts if count)
-    return Machine(registers, spill_bytes, code.widths(), counts, None if loop is None else loop.line)
+    return Machine(
+        registers,
+        spill_bytes,
+        code.widths(),
+        counts,
+        None if loop is None else loop.line,
+        code.local_instructions,
+        code.local_line,
+    )

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autotile.devices.emulator.report import Access
+from autotile.devices.memory import SECTOR_BYTES, WAVEFRONT_BYTES, WORD_BYTES
 from autotile.insight import banks
-from autotile.insight.banks import SECTOR_BYTES, Addresses, Padding
+from autotile.insight.banks import Addresses, Padding
 
 SECTOR = " (a sector is 32 bytes, the least that memory moves)"
 BANK = " (shared memory has 32 banks of 4 bytes; lanes that want different words of one bank wait for each other)"
@@ -23,7 +24,7 @@ WAVEFRONT = " (a wavefront is one pass over the banks)"
 TERMS = (SECTOR, BANK, WAVEFRONT)
 """Explained in passing; whoever puts several sentences together need say each only once."""
 
-ROW_BYTES = 128
+ROW_BYTES = WAVEFRONT_BYTES
 """From here on the distance between lanes is called a row's: all banks lie between two of its elements."""
 
 NEARLY = 1.02
@@ -180,7 +181,7 @@ def _of_shared(lanes: Lanes, row_unit_bytes: int) -> Shape:
     if len(lanes.distinct) == 1:
         return Shape("same", f"all lanes {reads} one address, which goes to all at once")
     if taken <= least:
-        full = f"{size} bytes a lane: " if size > banks.WORD_BYTES else ""
+        full = f"{size} bytes a lane: " if size > WORD_BYTES else ""
         return Shape("spread", f"{full}the lanes' words lie in different banks: {_count(taken, 'wavefront')}")
     groups = len(banks.parts(addresses, size))
     if taken <= groups:
@@ -221,7 +222,7 @@ def _shared_fix(lanes: Lanes, padding: Padding | None, pitch: int | None, least:
         return f"{near}, or {pad}" if near else pad
     if near:
         return near
-    kept = f", which must stay a multiple of {row_unit_bytes} bytes," if row_unit_bytes > banks.WORD_BYTES else ""
+    kept = f", which must stay a multiple of {row_unit_bytes} bytes," if row_unit_bytes > WORD_BYTES else ""
     left = f" (at best {padding.wavefronts}, with {padding.pad_bytes} bytes more)" if padding is not None else ""
     return f"{swizzle}; no padding of the row{kept} up to 64 bytes gives {least}{left}"
 

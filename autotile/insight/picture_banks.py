@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from xml.etree.ElementTree import Element
 
+from autotile.devices.memory import BANKS, WORD_BYTES
 from autotile.insight import banks
-from autotile.insight.banks import BANKS, WORD_BYTES
 from autotile.insight.patterns import ROW_BYTES
 from autotile.insight.picture_parts import (
     CARD,

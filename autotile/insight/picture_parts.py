@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement
 
+from autotile.devices.memory import WARP_LANES
+
 WIDTH, MARGIN, GUTTER = 1000.0, 28.0, 48.0
 LEFT = MARGIN + GUTTER
-LANES = 32
+LANES = WARP_LANES
 CELL = (WIDTH - MARGIN - LEFT) / LANES
 """A lane, a bank: 32 of them stand beside the gutter."""
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from xml.etree.ElementTree import Element
 
+from autotile.devices.memory import LINE_BYTES, SECTOR_BYTES
 from autotile.insight import banks
-from autotile.insight.banks import SECTOR_BYTES
 from autotile.insight.picture_parts import (
     CARD,
     CELL,
@@ -32,8 +32,6 @@ from autotile.insight.picture_parts import (
     text,
     tooltip,
 )
-
-LINE_BYTES = 128
 
 _LANE_HEIGHT, _WIRES_HEIGHT, _MEMORY_HEIGHT = 22.0, 74.0, 34.0
 _THINNEST = 2.2
@@ -221,7 +219,14 @@ def _draw_enlarged(parent: Element, y: float, found: Reach, placement: Placement
     rect(parent, LEFT, y, width, height, MOVED, "enlarged", stroke=EDGE)
     inside = [byte for byte in found.used if byte // SECTOR_BYTES == first]
     for start, count in _spans(inside):
-        rect(parent, LEFT + start % SECTOR_BYTES * width / 32, y + 2, count * width / 32, height - 4, USED)
+        rect(
+            parent,
+            LEFT + start % SECTOR_BYTES * width / SECTOR_BYTES,
+            y + 2,
+            count * width / SECTOR_BYTES,
+            height - 4,
+            USED,
+        )
     for word in range(1, 8):
         line(parent, LEFT + word * CELL, y, LEFT + word * CELL, y + height, EDGE, stroke_width="0.6")
     waste = SECTOR_BYTES - len(inside)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotile.devices.info import DeviceInfo
+from autotile.devices.memory import SECTOR_BYTES
 from autotile.insight.explanation import Pattern, Roofline, Traffic
 
 MEMORY, ARITHMETIC = "memory", "arithmetic"
@@ -56,4 +57,4 @@ def asked_and_moved(patterns: Iterable[Pattern]) -> tuple[float, float]:
     """Bytes that lanes ask of global memory, each lane by itself, and bytes of the sectors that these lie in."""
     found = [p for p in patterns if p.space == "global"]
     asked = sum(p.requests * p.lanes * p.access_bytes for p in found)
-    return asked, sum(p.requests * p.per_request * 32 for p in found)
+    return asked, sum(p.requests * p.per_request * SECTOR_BYTES for p in found)

@@ -30,7 +30,7 @@ def _lines(e: Explanation) -> Iterator[str]:
     yield ""
     yield "what is wrong" if e.wrong else "findings, by their weight"
     for number, finding in enumerate(e.findings, 1):
-        yield from _wrapped(finding, f"  {number}. ", "     ")
+        yield from _wrapped(str(finding), f"  {number}. ", "     ")
     if e.changes:
         yield ""
         yield "what another value would do"
@@ -123,7 +123,8 @@ def _figures(e: Explanation) -> Iterator[str]:
     yield from _figure("shared", e.shared.words)
     if e.instructions:
         kinds = ", ".join(f"{count:.0f} {name}" for name, count in e.instructions)
-        yield from _figure("machine", f"a pass of the hottest loop has {kinds}")
+        where = "" if e.loop_line is None else f" (of line {e.loop_line})"
+        yield from _figure("machine", f"a pass of the hottest loop{where} has {kinds}")
 
 
 def _figure(name: str, words: str) -> Iterator[str]:

@@ -114,8 +114,11 @@ def test_accesses_and_their_widths(row, accesses):
     assert found.instructions == 2
 
 
-def test_spills_are_counted():
-    assert read_sass(code("STL.128 [R1+0x10], R4", "@P0 LDL R2, [R1]", "EXIT"), "k").local_instructions == 2
+def test_local_memory_is_counted_with_the_line_that_uses_it_most():
+    rows = ("STL.128 [R1+0x10], R4", KERNEL.format(8), "STL [R1], R5", "@P0 LDL R2, [R1]", "EXIT")
+    found = read_sass(code(KERNEL.format(7), *rows), "k")
+    assert (found.local_instructions, found.local_line) == (3, 8)
+    assert read_sass(code("EXIT"), "k").local_line is None
 
 
 def test_the_innermost_line_of_the_kernels_own_text():

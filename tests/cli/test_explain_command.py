@@ -43,7 +43,11 @@ def test_text_json_and_picture(run: Run, tmp_path: Path) -> None:
     assert len(out.splitlines()) < 60
     document = json.loads(written.read_text(encoding="utf-8"))
     assert document["schema_version"] == 1
-    assert document["explanation"]["findings"]
+    first = document["explanation"]["findings"][0]
+    assert first["words"].startswith(f"Line {first['line']} (called from line ")
+    assert first["cure"] == "pad the row from 32 elements to 33 elements: 1 wavefront"
+    assert first["weight_ms"] > 0
+    assert first["wasteful"] is True
     assert "<svg" in drawn.read_text(encoding="utf-8")
 
 

@@ -20,7 +20,7 @@ from autotile.insight.barriers import NOTHING, barriers_of
 from autotile.insight.beside import beside, with_profile
 from autotile.insight.changes import nearest
 from autotile.insight.document import document_of
-from autotile.insight.explanation import Explanation
+from autotile.insight.explanation import Explanation, Finding
 from autotile.insight.findings import Facts, findings_of
 from autotile.insight.machine import Machine
 from autotile.insight.roofline import roofline
@@ -91,23 +91,28 @@ def _quick(build_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_slow_classic_hears_what_is_wrong_and_what_to_change(
     explained: Explained, preset: str, said: tuple[str, ...]
 ) -> None:
-    findings = explained(preset).findings
+    findings = [str(finding) for finding in explained(preset).findings]
     assert any(all(part in finding for part in said) for finding in findings), findings
     assert "To change: " in findings[0]
+    assert not explained(preset).findings[-1].cure  # nothing can be done about what bounds it in any case
     assert findings[-1].startswith("What bounds it is")
 
 
 def test_a_line_is_told_with_its_code(explained: Explained) -> None:
     (column,) = (p for p in explained("tile32").patterns if p.shape == "column")
-    assert f"Line {column.line}" in " ".join(explained("tile32").findings)
-    assert f"`{column.code}`" in " ".join(explained("tile32").findings)
+    (finding,) = (f for f in explained("tile32").findings if f.line == column.line)
+    assert finding.words.startswith(f"Line {column.line} (called from line {column.called_from[-1]}), ")
+    assert f"`{column.code}`: loads from shared memory" in finding.words
+    assert finding.wasteful
+    assert finding.weight_ms is not None
+    assert finding.weight_ms > 0
     assert column.code == "out[size_t(c) * out_pitch + r] = tile[place(r, c)];"
     assert (column.per_request, column.ideal_per_request, column.worst) == (32, 1, 32)
     assert column.percent_of_cost == pytest.approx(100 * 32 / 33)
 
 
 def test_a_good_classic_is_let_be(explained: Explained) -> None:
-    wrong = [f for f in explained("tile33").findings if "Line" in f]
+    wrong = [f for f in explained("tile33").findings if f.line is not None]
     assert wrong == []
     assert all(not p.fix for p in explained("tile33").patterns)
 
@@ -170,24 +175,32 @@ def facts(explained: Explained, **other: object) -> Facts:
 
 def test_findings_of_the_launch(explained: Explained) -> None:
     (fine,) = findings_of(facts(explained))
-    assert fine.startswith("Nothing weighty is wrong. What bounds it is the GPU's memory")
+    assert fine.words.startswith("Nothing weighty is wrong. What bounds it is the GPU's memory")
     few = facts(explained, launch=Launch((33, 1, 1), (256, 1, 1)))
-    assert "33 blocks for 132 multiprocessors: 75 % of the GPU" in findings_of(few)[0]
+    assert "33 blocks for 132 multiprocessors: 75 % of the GPU" in str(findings_of(few)[0])
     tail = facts(explained, launch=Launch((140, 1, 1), (256, 1, 1)))
-    assert "140 blocks do not divide among 132" in findings_of(tail)[0]
+    assert "140 blocks do not divide among 132" in str(findings_of(tail)[0])
     short = facts(explained, roofline=roofline(H200, "float32", 0, 4_800_000, 0.004))
-    assert "the launch takes ≈3 µs (estimate)" in findings_of(short)[0]
+    assert "the launch takes ≈3 µs (estimate)" in str(findings_of(short)[0])
     e = explained("tile33").occupancy
     small = facts(explained, occupancy=replace(e, blocks=1, warps=4, limited_by=("shared memory",)))
-    assert "only 4 of 64 warps" in findings_of(small)[0]
-    assert "less shared memory a block" in findings_of(small)[0]
-    assert "24 bytes of each thread's values" in findings_of(facts(explained, spill_bytes=24))[0]
+    assert "only 4 of 64 warps" in str(findings_of(small)[0])
+    assert "less shared memory a block" in str(findings_of(small)[0])
+    assert "24 bytes of each thread's values" in str(findings_of(facts(explained, spill_bytes=24))[0])
+
+
+def test_an_array_in_local_memory_is_told_with_its_line(explained: Explained) -> None:
+    given = facts(explained, local_at="Line 9, `sums[at] += x;`", local_line=9)
+    first = findings_of(given)[0]
+    assert first.words.startswith("Line 9, `sums[at] += x;`: an array of each thread's own lies in local memory")
+    assert "let all indices be constants" in first.cure
+    assert (first.line, first.weight_ms) == (9, None)
 
 
 def test_a_fault_comes_before_all_else(explained: Explained) -> None:
     fault = Diagnostic("division_by_zero", "load", 7, None, 0, None, 0, None, 1, "")
-    assert findings_of(facts(explained), [fault])[0] == (
-        "It is wrong: integer division by zero (or overflow) at line 7 by thread 0 of block 0."
+    assert findings_of(facts(explained), [fault]) == (
+        Finding("It is wrong: integer division by zero (or overflow) at line 7 by thread 0 of block 0.", line=7),
     )
 
 

@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 GLOBAL = Pattern(
     entry="kernel", line=7, called_from=(), code="y[i] = x[i];", op="load", space="global", array="x", access_bytes=4,
     from_machine_code=False, requests=1.0, lanes=32.0, per_request=4.0, ideal_per_request=4.0, worst=4,
-    used_percent=100.0, percent_of_cost=50.0, shape="consecutive", words="neighbours", fix="",
+    passes=1.0, used_percent=100.0, percent_of_cost=50.0, shape="consecutive", words="neighbours", fix="",
     addresses=tuple(range(0, 128, 4)),
 )  # fmt: skip
 SHARED = replace(GLOBAL, space="shared", array="shared memory")

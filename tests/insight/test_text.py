@@ -10,6 +10,7 @@ from autotile.insight.explanation import (
     Barrier,
     Change,
     Explanation,
+    Finding,
     Occupancy,
     Pattern,
     Roofline,
@@ -21,7 +22,8 @@ from autotile.insight.text import WIDTH, text_of
 PATTERN = Pattern(
     entry="", line=39, called_from=(), code="out[i] = tile[j];", op="load", space="shared", array="shared memory",
     access_bytes=4, from_machine_code=False, requests=100.0, lanes=32.0, per_request=32.0, ideal_per_request=1.0,
-    worst=32, used_percent=3.1, percent_of_cost=97.0, shape="column", words="down a column", fix="pad", addresses=(),
+    worst=32, passes=3200.0, used_percent=3.1, percent_of_cost=97.0, shape="column", words="down a column", fix="pad",
+    addresses=(),
 )  # fmt: skip
 
 
@@ -29,7 +31,8 @@ PATTERN = Pattern(
 def explanation() -> Explanation:
     return Explanation(
         kernel="transpose", problem="64×64 float32", configuration=(("tile", 32), ("padded", False)), device="Some GPU",
-        blocks=4, threads=1024, traced_blocks=2, findings=("First " + "word " * 60, "Second."),
+        blocks=4, threads=1024, traced_blocks=2,
+        findings=(Finding("First " + "word " * 60, line=39), Finding("Second.", "do less")),
         units_ms=(("LSU", 0.07), ("DRAM", 0.02)),
         occupancy=Occupancy(1, 32, 64, (("threads", 2), ("registers", 1)), ("registers",), 40, 0.5),
         roofline=Roofline(0, 32768, 0.0, 66.9, 4800.0, "memory", 0.02, 0.08, True),
@@ -53,7 +56,8 @@ def test_findings_come_first_and_all_else_follows(explanation: Explanation) -> N
     text = str(explanation)
     assert text == text_of(explanation)
     parts = (
-        "transpose 64×64", "tile=32 padded=false", "4 blocks of 1024 threads; 2 of 4 traced", "1. First", "2. Second.",
+        "transpose 64×64", "tile=32 padded=false", "4 blocks of 1024 threads; 2 of 4 traced", "1. First",
+        "2. Second. To change: do less.",
         "layout=padded", "global memory", "39<67 load of in", "shared memory", "39 load ", "column", "26 store",
         "spread, fine", "and 1 more", "machine code", "registers", "bound by memory", "LSU ≈0.07", "2 times as much",
         "A block uses 4 KiB.", "8 fused multiply-adds", "line 65, 1 times a block: it keeps two apart",

@@ -18,7 +18,7 @@ from faulty import FaultyGpu, children, contexts, kill, no_orphans
 from autotile.errors import AutotileError, Crashed
 from autotile.kernels import Kernel
 from autotile.kernels.loader import read_folder
-from autotile.measure import LocalBench, Trial, make_variant, remote
+from autotile.measure import LocalBench, Trial, make_variant, process
 from autotile.measure.limits import Limits
 from autotile.measure.remote import RemoteBench
 
@@ -215,7 +215,7 @@ def test_a_trial_that_ends_in_a_closed_bench_starts_no_successor(
 ) -> None:
     """It has let go of the process that died, and is about to start the next when the bench is closed."""
     dropping, closed = threading.Event(), threading.Event()
-    given = remote._Process.kill
+    given = process.MeasuringProcess.kill
 
     def kill(self: Any) -> None:
         given(self)
@@ -223,7 +223,7 @@ def test_a_trial_that_ends_in_a_closed_bench_starts_no_successor(
             dropping.set()
             assert closed.wait(SOON_S)
 
-    monkeypatch.setattr(remote._Process, "kill", kill)
+    monkeypatch.setattr(process.MeasuringProcess, "kill", kill)
     with begun(walk, tmp_path / "log", w32="exit") as bench:
         asking = Asking(bench, walk, 32)
         assert dropping.wait(SOON_S)
@@ -240,7 +240,7 @@ def test_a_successor_that_is_just_being_started_ends_with_the_bench(
     walk: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starting = threading.Event()
-    given = remote._Process.__init__
+    given = process.MeasuringProcess.__init__
 
     def init(self: Any, *arguments: Any) -> None:
         given(self, *arguments)
@@ -248,7 +248,7 @@ def test_a_successor_that_is_just_being_started_ends_with_the_bench(
             starting.set()
             time.sleep(0.2)  # it runs, and the bench does not know it yet
 
-    monkeypatch.setattr(remote._Process, "__init__", init)
+    monkeypatch.setattr(process.MeasuringProcess, "__init__", init)
     with begun(walk, tmp_path / "log", w32="exit") as bench:
         asking = Asking(bench, walk, 32)
         assert starting.wait(SOON_S)
@@ -299,8 +299,8 @@ def test_closing_twice_is_closing_once(walk: Kernel, tmp_path: Path) -> None:
 
 def test_two_threads_close_one_connection_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Closed twice at once, its number would be closed twice, and be another file's by then."""
-    process = remote._Process([], tmp_path)
-    close, inside, most = process._connection.close, [], []
+    made = process.MeasuringProcess([], tmp_path)
+    close, inside, most = made._connection.close, [], []
 
     def slow_close() -> None:
         inside.append(1)
@@ -309,8 +309,8 @@ def test_two_threads_close_one_connection_one_after_the_other(monkeypatch: pytes
         inside.pop()
         close()
 
-    monkeypatch.setattr(process._connection, "close", slow_close)
-    threads = [threading.Thread(target=process.kill) for _ in range(2)]
+    monkeypatch.setattr(made._connection, "close", slow_close)
+    threads = [threading.Thread(target=made.kill) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -46,7 +46,7 @@ RULES = [
 TINY = [Limits(block_rows=block) for block in (1, 7, 2**18)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     texts=st.lists(st.sampled_from(RULES), unique=True),
     names=st.permutations(list(DOMAINS)),

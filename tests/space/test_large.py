@@ -57,7 +57,7 @@ def test_a_sample_is_uniform(tied: str, held: int) -> None:
     assert -4 < by_chance_of(tied, held, seeds=500, take=8) < 4
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     texts=st.lists(st.sampled_from(TIED), unique=True),
     held=st.integers(1, 60),

@@ -58,7 +58,7 @@ records = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(records, max_size=4))
 def test_records_round_trip_exactly_one_by_one_and_in_bulk(some: list[Record]) -> None:
     lines = [to_line(record) for record in some]

@@ -29,14 +29,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotile.devices.emulator.work import SECTOR_BYTES, Work
+from autotile.devices.emulator.work import Work
 from autotile.devices.info import DeviceInfo
+from autotile.devices.memory import LINE_BYTES, SECTOR_BYTES
 from autotile.devices.occupancy import residency
 
 LAUNCH_MS = 0.0034
 """Of each function."""
 
-LINE_BYTES = 128
 LOAD_PIECES, STORE_PIECES, JOINED = 0.238, 0.147, 0.425
 """DRAM's loss for pieces as short as a line, and how much of that of stores neighbours save."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from autotile.devices.memory import SECTOR_BYTES, WAVEFRONT_BYTES
+
 Op = Literal["load", "store"]
 Space = Literal["global", "shared"]
 RaceOp = Literal["read-after-write", "write-after-read", "write-after-write"]
@@ -78,7 +80,7 @@ class Access:
     @property
     def moved_bytes(self) -> int:
         """Bytes of the sectors, or of all banks in the wavefronts, that the requests took."""
-        return self.total * (32 if self.space == "global" else 128)
+        return self.total * (SECTOR_BYTES if self.space == "global" else WAVEFRONT_BYTES)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Footprint:
     @property
     def run_bytes(self) -> float:
         """Mean length of a block's runs; 0 where it touched nothing."""
-        return 32.0 * self.sectors / self.runs if self.runs else 0.0
+        return float(SECTOR_BYTES) * self.sectors / self.runs if self.runs else 0.0
 
     @property
     def joined_share(self) -> float:

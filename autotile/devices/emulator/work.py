@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotile.devices.emulator.report import Report
-
-SECTOR_BYTES = 32
+from autotile.devices.memory import WARP_LANES
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Work:
     @property
     def warps(self) -> int:
         """Of a block."""
-        return -(-self.threads // 32)
+        return -(-self.threads // WARP_LANES)
 
 
 def scaled(work: Work, blocks: int, by_work: float, by_bytes: float) -> Work:
