@@ -1,4 +1,7 @@
-"""A GPU that can be opened in a measuring process and goes wrong there, for the configurations that it is told."""
+"""A GPU that can be opened in a measuring process and goes wrong there, for the configurations that it is told.
+
+Measuring processes import this module: it imports no more than they need.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +20,6 @@ from fakes import SIZE, FakeDevice, Values, formula
 from autotile.build import guard
 from autotile.devices.base import Check
 from autotile.errors import LaunchError
-from autotile.tuner import Silent
-from autotile.types import Record
 
 SLOW_S = 3600.0
 
@@ -105,22 +105,6 @@ def faulty_device(log: Path, **widths: str) -> FakeDevice:
     device = FakeDevice()
     device.reopen = FaultyGpu(tuple((int(name[1:]), fault) for name, fault in widths.items()), log)
     return device
-
-
-class Interrupter(Silent):
-    """Sends this process an interrupt, or several, so many seconds after a trial: the `after`-th.
-
-    With the sampler `grid` the widest three of `TWELVE` come last: if these hang, the ninth is the last to be told.
-    """
-
-    def __init__(self, *delays_s: float, after: int = 9) -> None:
-        self.after = after
-        self.timers = [threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGINT)) for delay_s in delays_s]
-
-    def tried(self, record: Record, best: Record | None, count: int) -> None:
-        if count == self.after:
-            for timer in self.timers:
-                timer.start()
 
 
 @contextlib.contextmanager

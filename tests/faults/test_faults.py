@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from fakes import SIZE, TWELVE, FakeBuilder, FakeDevice, Values
-from faulty import FaultyGpu, Interrupter, children, contexts, faulty_device, kill, no_orphans
+from faulty import FaultyGpu, children, contexts, faulty_device, kill, no_orphans
+from interrupter import Interrupter
 
 from autotile.build.builder import COMPILE_TIMEOUT_S
 from autotile.devices.base import Check

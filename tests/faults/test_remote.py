@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from fakes import SIZE, TWELVE, FakeBuilder, FakeDevice, write_kernel
-from faulty import FaultyGpu, Interrupter, children, faulty_device, kill, no_orphans
+from faulty import FaultyGpu, children, faulty_device, kill, no_orphans
+from interrupter import Interrupter
 
 from autotile.build.leftovers import prefix
 from autotile.devices.base import Workload
