@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import threading
 import time
@@ -159,14 +160,22 @@ class WorkerPool:
         return worker.hello.fields
 
     def ask(self, fields: Mapping[str, Any], payload: bytes, timeout_s: float) -> Reply | Finished:
-        """One worker's answer, or how the worker ended over it.
+        """One worker's answer, or how the worker ended over it. One killed from outside is no fault of the request's:
+        that is asked once more (where memory ran out over it, it will again).
 
         Raises CompileTimeout after `timeout_s` seconds, CompileError when the pool is closed meanwhile,
         ToolchainMissing when no worker gets ready.
         """
+        request = message(fields, payload)
+        ended = self._ask_once(request, timeout_s)
+        if isinstance(ended, Finished) and ended.status == -signal.SIGKILL:
+            return self._ask_once(request, timeout_s)
+        return ended
+
+    def _ask_once(self, request: bytes, timeout_s: float) -> Reply | Finished:
         worker = self._ready()
         try:
-            reply = worker.ask(message(fields, payload), timeout_s)
+            reply = worker.ask(request, timeout_s)
         except EOFError:
             finished = self._lose(worker, within_s=_END_S)
             if self._closed:

@@ -109,6 +109,16 @@ def test_an_idle_one_that_somebody_kills_is_replaced_unseen(pool):
     assert pid_of(pool) != first
 
 
+def test_one_that_is_killed_over_a_request_is_replaced_once(pool, tmp_path):
+    """It may have been on its way out when it was asked; a request that kills whoever takes it is given up."""
+    kill, seen = "os.kill(os.getpid(), signal.SIGKILL)", str(tmp_path / "seen")
+    assert pid_of(pool, f"if not os.path.exists({seen!r}):\n    open({seen!r}, 'w').close()\n    {kill}")
+    done = pool.ask({"do": f"open({seen!r}, 'a').write('x'); {kill}"}, b"", 30)
+    assert isinstance(done, Finished)
+    assert done.status == -signal.SIGKILL
+    assert (tmp_path / "seen").read_text() == "xx"
+
+
 def test_one_that_is_killed_while_it_starts_is_replaced_unseen(pool):
     pool.start(1)
     pool._idle[0].kill()
