@@ -58,6 +58,7 @@ _WORD_BYTES = 4
 _PLACE = re.compile(r'\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
 _LABEL = re.compile(r"([.$\w]+):")
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]+)\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z]\w*)((?:\.\w+)*)\s*([^;]*);")
+_ADDRESS = re.compile(r"\[(\w+)")
 _TARGET = re.compile(r"(.*)`\(([^)]+)\)")
 _ENDS = frozenset({"EXIT", "RET", "BRX", "BRXU", "JMP", "JMX", "JMXU", "KILL"})
 
@@ -94,14 +95,14 @@ class Loop:
 @dataclass(frozen=True)
 class MachineCode:
     """One function. `instructions` counts all but padding; `local_instructions` those that access local memory: spilled
-    registers, or arrays whose indices are not known when it is compiled; most of them come from `local_line`. `loop` is
-    the hottest, None without any."""
+    registers, what a call is handed, or arrays whose indices are not known when it is compiled. `array_lines` are those
+    of the kernel's own text whose arrays these are, the most used first. `loop` is the hottest, None without any."""
 
     entry: str
     memory: tuple[MemoryInstruction, ...]
     instructions: int
     local_instructions: int
-    local_line: int | None
+    array_lines: tuple[int, ...]
     loop: Loop | None
 
     def widths(self) -> Mapping[tuple[int, str, str], int]:
@@ -117,7 +118,8 @@ class MachineCode:
 @dataclass(frozen=True)
 class _Instruction:
     """`guard` is the predicate (`!P0`), `modifiers` what follows the name (`.E.128`). `target` is the number of the
-    instruction that it may branch to, among those of the function; `passes` is false where the next never follows."""
+    instruction that it may branch to, among those of the function; `passes` is false where the next never follows.
+    `own` says whether it comes from the kernel's text itself, not from a header's function that was inlined there."""
 
     line: int | None
     guard: str
@@ -126,6 +128,14 @@ class _Instruction:
     operands: str
     target: int | None = None
     passes: bool = True
+    own: bool = True
+
+    @property
+    def indexes_local(self) -> bool:
+        """Whether it accesses local memory at an address that was worked out: what is spilled, and what a call is
+        handed, lies at fixed places behind the stack pointer, R1."""
+        address = _ADDRESS.search(self.operands)
+        return self.kind == LOCAL and self.own and address is not None and address[1] != "R1"
 
     @property
     def kind(self) -> str:
@@ -165,14 +175,14 @@ def read_sass(text: str, entry: str) -> MachineCode:
         if one.kind in _MEMORY_KINDS:
             for op, space in _ACCESSES.get(one.name, ()):
                 found[one.line, op, space, one.access_bytes, one.kind == ASYNCHRONOUS] += 1
-    local = Counter(one.line for one in instructions if one.kind == LOCAL)
+    arrays = Counter(one.line for one in instructions if one.line is not None and one.indexes_local)
     in_order = sorted(found.items(), key=lambda item: (item[0][0] or 0, item[0][1:]))
     return MachineCode(
         entry,
         tuple(MemoryInstruction(*key, count) for key, count in in_order),
         len(instructions),
-        sum(local.values()),
-        next((line for line, _ in local.most_common(1)), None),
+        sum(one.kind == LOCAL for one in instructions),
+        tuple(line for line, _ in arrays.most_common()),
         _hottest(instructions),
     )
 
@@ -185,13 +195,14 @@ def _read(text: str) -> list[_Instruction]:
     found: list[_Instruction] = []
     branches: list[str] = []
     line: int | None = None
+    own = True
     caller: tuple[str | None, str | None] = None, None
     for row in text.splitlines():
         if place := _PLACE.match(row):
             file, number, caller_file, caller_number = place.groups()
             if (file, number) != caller:  # a chain begins
-                line = None
-            if line is None and re.split(r"[/\\]", file)[-1] == SOURCE_NAME:
+                line, own = None, _is_own(file)
+            if line is None and _is_own(file):
                 line = int(number)  # the innermost in the kernel's own text, as the emulator tells it
             caller = (caller_file, caller_number)
         elif label := _LABEL.match(row):
@@ -203,8 +214,14 @@ def _read(text: str) -> list[_Instruction]:
             if branch is not None:
                 passes = bool(guard or branch[1].strip())  # `UP0, ` or `!P2, ` before the label are conditions too
             branches.append(branch[2] if branch else "")
-            found.append(_Instruction(line, guard, name, tuple(modifiers.split(".")), operands.strip(), None, passes))
+            found.append(
+                _Instruction(line, guard, name, tuple(modifiers.split(".")), operands.strip(), None, passes, own)
+            )
     return [replace(one, target=labels.get(to)) for one, to in zip(found, branches, strict=True)]
+
+
+def _is_own(file: str) -> bool:
+    return re.split(r"[/\\]", file)[-1] == SOURCE_NAME
 
 
 def _without_padding(instructions: list[_Instruction]) -> list[_Instruction]:

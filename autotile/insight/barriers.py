@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from autotile.devices.emulator.report import Protection
 from autotile.insight.explanation import Barrier
 from autotile.measure.traced import TracedEntry
+
+_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//.*')
+"""Not within a string, which is kept."""
 
 NOTHING = (
     "here no warp reads or overwrites what another has touched before it; other sizes, or other blocks of a cluster, "
@@ -23,10 +27,12 @@ def barriers_of(entry: TracedEntry, lines: Sequence[str]) -> tuple[Barrier, ...]
 
 
 def code_at(lines: Sequence[str], line: int | None) -> str:
-    """A line of the source, counted from 1, without its indent and its comment; empty where there is none."""
+    """A line of the source, counted from 1, without its indent and its comment; empty where there is none, or no word
+    in it."""
     if line is None or not 1 <= line <= len(lines):
         return ""
-    return lines[line - 1].partition("//")[0].strip()
+    code = _COMMENT.sub(lambda found: found[1] or "", lines[line - 1]).strip()
+    return code if re.search(r"\w", code) else ""
 
 
 def _protects(entry: TracedEntry, line: int) -> tuple[str, ...]:

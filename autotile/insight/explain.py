@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -16,7 +18,8 @@ from autotile.insight.accesses import patterns_of
 from autotile.insight.barriers import barriers_of, code_at
 from autotile.insight.changes import changes_of
 from autotile.insight.explanation import Change, Explanation, Occupancy, Pattern
-from autotile.insight.findings import Facts, findings_of, line_text
+from autotile.insight.facts import Facts
+from autotile.insight.findings import findings_of
 from autotile.insight.machine import Machine, read_machine
 from autotile.insight.roofline import roofline, traffic
 from autotile.insight.sharing import shared_use
@@ -26,6 +29,10 @@ from autotile.space import violations
 
 CHANGES_S = 6.0
 TRACE_S, BASELINE_S = 1.0, 0.2
+
+_REDUCES = re.compile(r"\b(?:sin|cos|tan|sincos)f?\s*\(")
+"""Functions of CUDA's library with a table of their own in local memory, for arguments that are large (CUDA C++
+Programming Guide, "Maximize Instruction Throughput": the slow path of trigonometric functions)."""
 
 CACHES = "Sectors and wavefronts are counted before any cache: what a cache still holds costs less than it seems here."
 
@@ -60,14 +67,15 @@ def explain_variant(
     """
     device = replace(device, name=device.name.removeprefix("emulated "))
     emulator = EmulatorDevice().like(device)
+    suffixes = tuple(dict.fromkeys(step.entry_suffix for step in variant.launch.steps))
     with Builder(emulator.target) as builder, ThreadPoolExecutor(1) as beside:
-        reading = beside.submit(read_machine, variant.source, device)
+        reading = beside.submit(read_machine, variant.source, device, suffixes)
         base = baseline_of(variant, device)
         for made in (variant, base):
             if made is not None:
                 builder.submit(made.source)
         binary, machine = builder.submit(variant.source).result(), reading.result()
-        trace = trace_variant(emulator, variant, binary, budget_s=TRACE_S, widths=machine.widths)
+        trace = trace_variant(emulator, variant, binary, budget_s=TRACE_S, widths=machine.widths, edges=True)
         static_bytes = binary.static_shared_bytes or 0
         estimated = trace.estimate(variant, device, machine.registers)
         baseline = _baseline_patterns(base, emulator, builder)
@@ -111,7 +119,6 @@ def _put_together(
     flops, least_bytes = kernel.flops_of(problem), kernel.bytes_of(problem)
     shared_bytes = launch.shared_bytes + evidence.static_shared_bytes
     lines = variant.source.text.splitlines()
-    in_local = machine.local_instructions > 0 and not machine.spill_bytes  # else it may all be what was spilled
     time_ms = evidence.estimated.time_ms if measured_ms is None else measured_ms
     facts = Facts(
         device=device,
@@ -123,8 +130,8 @@ def _put_together(
         roofline=roofline(device, problem.dtype, flops, least_bytes, time_ms, measured_ms is None),
         shared_bytes=shared_bytes,
         spill_bytes=machine.spill_bytes,
-        local_at=line_text(machine.local_line, code_at(lines, machine.local_line)) if in_local else "",
-        local_line=machine.local_line,
+        waited_loads=trace.main.work.loads,
+        local_arrays=tuple(local_arrays(machine.array_lines, lines)),
     )
     beside = ("", ()) if evidence.baseline is None else (kernel.baseline, evidence.baseline)
     return Explanation(
@@ -135,7 +142,7 @@ def _put_together(
         blocks=launch.blocks,
         threads=launch.threads,
         traced_blocks=trace.main.traced_blocks,
-        findings=findings_of(facts, trace.diagnostics),
+        findings=findings_of(facts, trace.diagnostics, [argument.name for argument in kernel.arguments]),
         units_ms=evidence.estimated.units_ms,
         occupancy=facts.occupancy,
         roofline=facts.roofline,
@@ -150,6 +157,14 @@ def _put_together(
         wrong=bool(trace.diagnostics),
         loop_line=machine.loop_line,
     )
+
+
+def local_arrays(array_lines: Iterable[int], lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Lines, with their code, but for those whose array may be that of a library's function."""
+    for line in array_lines:
+        code = code_at(lines, line)
+        if not _REDUCES.search(code):
+            yield line, code
 
 
 def occupancy_of(device: DeviceInfo, threads: int, blocks: int, shared_bytes: int, registers: int | None) -> Occupancy:

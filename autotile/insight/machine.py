@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotile.build import Builder
@@ -17,11 +17,11 @@ _AS_TOLD = "Accesses are as wide as in the source; the GPU's compiler may join s
 
 @dataclass(frozen=True)
 class Machine:
-    """Of the main function; empty where no tool was at hand, which `notes` tell.
+    """Of the main function, but for what is said below; empty where no tool was at hand, which `notes` tell.
 
     `widths` are bytes of the widest access by line, op and space; `loop` counts the instructions of one pass of the
-    hottest loop by their kind, and `loop_line` is where most of its arithmetic comes from. `local_instructions` access
-    local memory, most of them for `local_line`.
+    hottest loop by their kind, and `loop_line` is where most of its arithmetic comes from. `array_lines`, and `widths`,
+    are of all functions: lines whose arrays lie in local memory, the most used first.
     """
 
     registers: int | None = None
@@ -29,13 +29,13 @@ class Machine:
     widths: Mapping[tuple[int, str, str], int] | None = None
     loop: tuple[tuple[str, float], ...] = ()
     loop_line: int | None = None
-    local_instructions: int = 0
-    local_line: int | None = None
+    array_lines: tuple[int, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
 
-def read_machine(source: Source, device: DeviceInfo) -> Machine:
-    """Builds for the GPU, if there is a compiler for it, and reads the machine code, if there is a disassembler."""
+def read_machine(source: Source, device: DeviceInfo, suffixes: Sequence[str] = ()) -> Machine:
+    """Builds for the GPU, if there is a compiler for it, and reads the machine code, if there is a disassembler: of the
+    main function and of the steps with these `suffixes`."""
     try:
         with Builder(Target("cuda", device.arch), jobs=1, line_info=True) as builder:
             binary = builder.build(source)
@@ -45,7 +45,10 @@ def read_machine(source: Source, device: DeviceInfo) -> Machine:
         return Machine(notes=(f"The compiler for GPUs refuses the source, so registers are not known: {error}",))
     registers, spill_bytes = binary.registers, binary.spill_bytes or 0
     try:
-        code = read_sass(disassemble(binary.path, source.entry), source.entry)
+        code, *others = (
+            read_sass(disassemble(binary.path, entry), entry)
+            for entry in (source.entry, *(source.entry + suffix for suffix in suffixes))
+        )
     except ToolchainMissing as error:
         return Machine(registers, spill_bytes, notes=(f"The machine code was not read: {error}. {_AS_TOLD}",))
     loop = code.loop
@@ -53,9 +56,8 @@ def read_machine(source: Source, device: DeviceInfo) -> Machine:
     return Machine(
         registers,
         spill_bytes,
-        code.widths(),
+        {place: size for one in (*others, code) for place, size in one.widths().items()},
         counts,
         None if loop is None else loop.line,
-        code.local_instructions,
-        code.local_line,
+        tuple(dict.fromkeys(line for one in (code, *others) for line in one.array_lines)),
     )

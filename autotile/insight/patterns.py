@@ -1,10 +1,9 @@
 """How a warp's lanes lie in memory, said for someone who has never heard of sectors and banks, and what to change.
 
-Shapes of global memory: `same` address for all lanes, `consecutive`, `misaligned` (consecutive, but begun inside a
-sector), `structure` (a member of each of a row of structures), `strided`, `rows` (runs of some lanes each),
-`scattered`. Of shared memory: `same`, `spread` (over all banks), `wide` (in parts,
-each spread), `column` (of rows), `conflict`. `unknown` where no
-addresses were kept.
+Shapes of global memory: `single` lane, `same` address for all lanes, `consecutive`, `misaligned` (consecutive, but
+begun inside a sector), `structure` (a member of each of a row of structures), `strided`, `rows` (runs of some lanes
+each), `scattered`. Of shared memory: `single`, `same`, `spread` (over all banks), `wide` (in parts, each spread),
+`column` (of rows), `conflict`. `unknown` where no addresses were kept.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Lanes:
 
     addresses: Addresses
     access_bytes: int
-    itemsize: int
+    itemsize: int  # 0 where it is not known
     reads: str
 
     @property
@@ -67,8 +66,9 @@ def describe(access: Access, itemsize: int, *, offset_bytes: int = 0, row_unit_b
         unit = "sectors" if access.space == "global" else "wavefronts"
         return Shape("unknown", f"{access.per_request:.1f} {unit} a request; {access.ideal_per_request:.1f} would do")
     moved = offset_bytes if access.space == "global" else 0
+    own = itemsize if access.space == "global" else _tile_itemsize(access.access_bytes, itemsize)
     lanes = Lanes(
-        [address + moved for address in access.example], access.access_bytes, itemsize,
+        [address + moved for address in access.example], access.access_bytes, own,
         "read" if access.op == "load" else "write",
     )  # fmt: skip
     shape = _of_global(lanes) if access.space == "global" else _of_shared(lanes, row_unit_bytes)
@@ -88,6 +88,8 @@ def _of_global(lanes: Lanes) -> Shape:
     distinct, stride = lanes.distinct, lanes.stride
     touched, least = banks.sectors(distinct, size), banks.least_sectors(distinct, size)
     cost = f"{_count(touched, 'sector')} where {least} would do"
+    if len(lanes.addresses) == 1:
+        return Shape("single", f"one lane takes part and {reads}s {size} bytes, for which a sector{SECTOR} moves")
     if len(distinct) == 1:
         return Shape("same", f"all lanes {reads} one address, and one sector{SECTOR} serves them")
     runs = _runs(sorted(distinct), size)
@@ -178,6 +180,8 @@ def _runs(addresses: list[int], size: int) -> list[tuple[int, int]]:
 def _of_shared(lanes: Lanes, row_unit_bytes: int) -> Shape:
     size, reads, addresses = lanes.access_bytes, lanes.reads, lanes.addresses
     taken, least = banks.wavefronts(addresses, size), banks.least_wavefronts(addresses, size)
+    if len(addresses) == 1:
+        return Shape("single", f"one lane takes part and {reads}s {size} bytes")
     if len(lanes.distinct) == 1:
         return Shape("same", f"all lanes {reads} one address, which goes to all at once")
     if taken <= least:
@@ -227,8 +231,17 @@ def _shared_fix(lanes: Lanes, padding: Padding | None, pitch: int | None, least:
     return f"{swizzle}; no padding of the row{kept} up to 64 bytes gives {least}{left}"
 
 
+def _tile_itemsize(access_bytes: int, itemsize: int) -> int:
+    """Bytes of an element of an array in shared memory that is accessed so wide; 0 where it need not be of the
+    problem's elements: a tile of sums in float32, say, beside matrices in float16."""
+    if access_bytes == itemsize or (itemsize >= WORD_BYTES and access_bytes % itemsize == 0):
+        return itemsize
+    return 0
+
+
 def _elements(size_bytes: int, itemsize: int) -> str:
-    return f"{size_bytes // itemsize} elements" if size_bytes % itemsize == 0 else f"{size_bytes} bytes"
+    fits = itemsize and size_bytes % itemsize == 0
+    return f"{size_bytes // itemsize} elements" if fits else f"{size_bytes} bytes"
 
 
 def _count(count: int, unit: str) -> str:

@@ -26,7 +26,8 @@ def _lines(e: Explanation) -> Iterator[str]:
     yield f"{e.kernel} {e.problem} on {e.device}: {time}"
     yield from _wrapped(" ".join(f"{name}={_value(value)}" for name, value in e.configuration), "  ")
     traced = "all" if e.traced_blocks == e.blocks else f"{e.traced_blocks} of {e.blocks}"
-    yield f"  {e.blocks} blocks of {e.threads} threads; {traced} traced on the emulator, with the real sizes"
+    blocks = f"{_plural(e.blocks, 'block')} of {_plural(e.threads, 'thread')}"
+    yield f"  {blocks}; {traced} traced on the emulator, with the real sizes"
     yield ""
     yield "what is wrong" if e.wrong else "findings, by their weight"
     for number, finding in enumerate(e.findings, 1):
@@ -78,7 +79,8 @@ def _accesses(patterns: Iterable[Pattern]) -> Iterator[str]:
             )
         if len(rows) > len(told):
             yield f"  and {len(rows) - len(told)} more, each with less"
-    yield "  lines are those of `autotile render` for the same configuration"
+    if found:
+        yield "  lines are those of `autotile render` for the same configuration"
     if any(p.called_from and p.percent_of_cost >= LEAST_PERCENT for p in found):
         yield "  a<b: line a, in a function that line b calls"
     if any(p.from_machine_code for p in found):
@@ -106,7 +108,9 @@ def _figures(e: Explanation) -> Iterator[str]:
     yield from _figure(
         "roofline",
         f"{work}: bound by {r.bound}; {r.bandwidth_gbs:.0f} GB/s and {r.peak_tflops:.3g} TFLOP/s allow "
-        f"{r.attainable_ms:.3g} ms; {time_text(r.time_ms, r.estimated)} reaches {r.percent:.0f} % of that",
+        f"{r.attainable_ms:.3g} ms; {time_text(r.time_ms, r.estimated)} reaches {r.percent:.0f} % of that"
+        if r.attainable_ms
+        else "the kernel's definition tells of no bytes and no arithmetic",
     )
     units = ", ".join(f"{name} ≈{ms:.2g}" for name, ms in e.units_ms)
     yield from _figure("units", f"what each unit alone would take, ms (estimate): {units}")

@@ -19,7 +19,7 @@ import numpy as np
 from autotile.devices.base import Array
 from autotile.devices.emulator.device import EmulatorDevice, step_work
 from autotile.devices.emulator.estimate import Estimate, estimate
-from autotile.devices.emulator.program import EmulatedProgram
+from autotile.devices.emulator.program import EmulatedProgram, Mode
 from autotile.devices.emulator.report import Access, Diagnostic, Protection, Report
 from autotile.devices.emulator.work import Work, scaled
 from autotile.devices.info import DeviceInfo
@@ -27,9 +27,10 @@ from autotile.dtypes import element_type
 from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import Input
 from autotile.measure.random_data import random_array
+from autotile.measure.statements import first_lines
 from autotile.measure.variant import Variant
 from autotile.measure.workload import arguments_of, takes_place
-from autotile.types import SCRATCH, Binary, Launch, LaunchStep
+from autotile.types import SCRATCH, Binary, Dim3, Launch, LaunchStep
 
 Widths = Mapping[tuple[int, str, str], int]
 """By line, op and space: the widest access, in bytes, of the GPU's machine code (see build/sass.py)."""
@@ -47,6 +48,9 @@ LIMIT_S = 20.0
 
 FEWEST, MOST = 2, 4096
 """Blocks that are traced of a launch which has more."""
+
+FEWEST_EDGES = 2
+"""The first block and the last are checked, however long they take; the grid's other corners if they are quick."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +110,17 @@ class Trace:
 
 
 def trace_variant(
-    device: EmulatorDevice, variant: Variant, binary: Binary, *, budget_s: float = 1.0, widths: Widths | None = None
+    device: EmulatorDevice,
+    variant: Variant,
+    binary: Binary,
+    *,
+    budget_s: float = 1.0,
+    widths: Widths | None = None,
+    edges: bool = False,
 ) -> Trace:
     """Two blocks of each function at least, and as many more, evenly spread, as take some `budget_s` seconds, by their
-    accesses: so that the same blocks are traced each time, and on every machine.
+    accesses: so that the same blocks are traced each time, and on every machine. With `edges` the blocks in the grid's
+    corners, where tiles hang out over the arrays' ends, are checked for faults besides; they count nothing.
 
     `binary` is the emulator's. Raises LaunchError for a launch that is impossible, UnsupportedByEmulator for a text
     that the emulator does not run, for more data than there are addresses, and where two blocks take it too long.
@@ -124,16 +135,17 @@ def trace_variant(
     entries: list[TracedEntry] = []
     diagnostics: list[Diagnostic] = []
     notes: list[str] = []
+    trace = _Tracer(program, arguments, budget_s, widths, first_lines(variant.source.text) if widths else {}, edges)
     for step in (main, *launch.before, *launch.after):
         shared_bytes = launch.shared_bytes if step is main else 0
-        entry, report = _trace_step(program, step, shared_bytes, arguments, budget_s, widths)
+        entry, report, found = trace.step(step, shared_bytes)
         if any(found.kind == "timeout" for found in report.diagnostics):
             raise UnsupportedByEmulator(
                 f"a block of {variant.problem.label} takes the emulator more than {LIMIT_S:.0f} s: take a smaller "
                 "problem; what an access costs a request is the same there"
             )
         entries.append(entry)
-        diagnostics += report.diagnostics
+        diagnostics += found
         notes += [words for words, count in _left_out(report) if count and words not in notes]
     return Trace(tuple(entries), tuple(diagnostics), tuple(notes))
 
@@ -156,36 +168,50 @@ def _left_out(report: Report) -> list[tuple[str, int]]:
     ]
 
 
-def _trace_step(
-    program: EmulatedProgram,
-    step: LaunchStep,
-    shared_bytes: int,
-    arguments: list[Any],
-    budget_s: float,
-    widths: Widths | None,
-) -> tuple[TracedEntry, Report]:
-    blocks, cluster = math.prod(step.grid), program.cluster(step.entry_suffix)[0]
+@dataclass(frozen=True)
+class _Tracer:
+    program: EmulatedProgram
+    arguments: list[Any]
+    budget_s: float
+    widths: Widths | None
+    first_lines: Mapping[int, int]
+    edges: bool
 
-    def traced(chosen: list[int]) -> Report:
-        return program.launch(
-            step.grid, step.block, shared_bytes, arguments, "trace", entry_suffix=step.entry_suffix,
-            blocks=[number * cluster for number in chosen], widths=widths, limit_s=LIMIT_S,
+    def step(self, step: LaunchStep, shared_bytes: int) -> tuple[TracedEntry, Report, list[Diagnostic]]:
+        """What one function did, and what was wrong with it, in the traced blocks and at the edges."""
+        blocks, cluster = math.prod(step.grid), self.program.cluster(step.entry_suffix)[0]
+        chosen = _spread(blocks // cluster, FEWEST)
+        report = self._launch(step, shared_bytes, [number * cluster for number in chosen])
+        accesses = sum(access.requests * access.lanes for access in report.accesses) / len(chosen)
+        affordable = min(MOST, int(self.budget_s * ACCESSES_A_SECOND / max(accesses, 1000)))
+        more = _spread(blocks // cluster, affordable)
+        if len(more) > len(chosen) and not report.diagnostics:
+            chosen = more
+            report = self._launch(step, shared_bytes, [number * cluster for number in chosen])
+        traced_blocks = len(chosen) * cluster
+        work = step_work(self.program, step, shared_bytes, report, traced_blocks)
+        entry = TracedEntry(
+            step.entry_suffix, blocks, traced_blocks, report.accesses, report.protections, report.barriers, work
+        )
+        found = list(report.diagnostics)
+        if self.edges and traced_blocks < blocks and not found:
+            corners = _corners(step.grid)[: max(FEWEST_EDGES, affordable)]
+            at_edges = self._launch(step, shared_bytes, corners, "check")
+            found += [one for one in at_edges.diagnostics if one.kind != "timeout"]
+        return entry, report, found
+
+    def _launch(self, step: LaunchStep, shared_bytes: int, blocks: list[int], mode: Mode = "trace") -> Report:
+        return self.program.launch(
+            step.grid, step.block, shared_bytes, self.arguments, mode, entry_suffix=step.entry_suffix, blocks=blocks,
+            widths=self.widths, first_lines=self.first_lines, limit_s=LIMIT_S,
         )  # fmt: skip
 
-    chosen = _spread(blocks // cluster, FEWEST)
-    report = traced(chosen)
-    accesses = sum(access.requests * access.lanes for access in report.accesses) / len(chosen)
-    affordable = min(MOST, int(budget_s * ACCESSES_A_SECOND / max(accesses, 1000)))
-    more = _spread(blocks // cluster, affordable)
-    if len(more) > len(chosen) and not report.diagnostics:
-        chosen = more
-        report = traced(chosen)
-    traced_blocks = len(chosen) * cluster
-    work = step_work(program, step, shared_bytes, report, traced_blocks)
-    entry = TracedEntry(
-        step.entry_suffix, blocks, traced_blocks, report.accesses, report.protections, report.barriers, work
-    )
-    return entry, report
+
+def _corners(grid: Dim3) -> list[int]:
+    """Linear numbers of the blocks in the grid's corners: the first, the last, then the others."""
+    (x, y, _), ends = grid, [sorted({0, size - 1}) for size in grid]
+    found = [at_x + x * (at_y + y * at_z) for at_z in ends[2] for at_y in ends[1] for at_x in ends[0]]
+    return list(dict.fromkeys((found[0], found[-1], *found)))
 
 
 def _spread(clusters: int, count: int) -> list[int]:

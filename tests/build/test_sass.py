@@ -114,11 +114,17 @@ def test_accesses_and_their_widths(row, accesses):
     assert found.instructions == 2
 
 
-def test_local_memory_is_counted_with_the_line_that_uses_it_most():
-    rows = ("STL.128 [R1+0x10], R4", KERNEL.format(8), "STL [R1], R5", "@P0 LDL R2, [R1]", "EXIT")
-    found = read_sass(code(KERNEL.format(7), *rows), "k")
-    assert (found.local_instructions, found.local_line) == (3, 8)
-    assert read_sass(code("EXIT"), "k").local_line is None
+def test_local_memory_is_counted_and_arrays_are_told_by_their_lines():
+    """What is spilled, saved or handed on lies behind R1; a header's function may have an array of its own."""
+    found = read_sass(
+        code(
+            KERNEL.format(7), "STL.128 [R1+0x10], R4", "LDL R2, [R9+0x4]", KERNEL.format(8), "STL [R5], R5",
+            "@P0 LDL.64 R2, [R6]", HEADER.format("/x/kernel.cu", 9), KERNEL.format(9), "LDL R2, [R8]", "EXIT",
+        ),
+        "k",
+    )  # fmt: skip
+    assert (found.local_instructions, found.array_lines) == (5, (8, 7))
+    assert read_sass(code("STL [R1], R4", "EXIT"), "k").array_lines == ()
 
 
 def test_the_innermost_line_of_the_kernels_own_text():

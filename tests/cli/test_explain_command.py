@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 def run(capsys: pytest.CaptureFixture[str], build_home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A command in this process; where no compiler for GPUs is at hand."""
     monkeypatch.setenv("AUTOTILE_HOME", str(build_home))
-    monkeypatch.setattr("autotile.insight.explain.read_machine", lambda source, device: Machine())
+    monkeypatch.setattr("autotile.insight.explain.read_machine", lambda *given: Machine())
     monkeypatch.setattr("autotile.insight.explain.TRACE_S", 0.01)
 
     def command(*arguments: object) -> tuple[int, str, str]:

@@ -21,7 +21,8 @@ from autotile.insight.beside import beside, with_profile
 from autotile.insight.changes import nearest
 from autotile.insight.document import document_of
 from autotile.insight.explanation import Explanation, Finding
-from autotile.insight.findings import Facts, findings_of
+from autotile.insight.facts import Facts
+from autotile.insight.findings import findings_of
 from autotile.insight.machine import Machine
 from autotile.insight.roofline import roofline
 from autotile.insight.sharing import shared_use, size
@@ -52,7 +53,7 @@ def explained(build_home: Path) -> Explained:
             variant = variant_of(name, "matmul", 1024) if name != preset else variant_of(preset)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("AUTOTILE_HOME", str(build_home))
-                patch.setattr(explain, "read_machine", lambda source, device: MACHINE)
+                patch.setattr(explain, "read_machine", lambda *given: MACHINE)
                 patch.setattr(explain, "TRACE_S", 0.01)
                 patch.setattr(explain, "BASELINE_S", 0.01)
                 made[preset] = explain.explain_variant(variant, H200, changes=False)
@@ -65,7 +66,7 @@ def explained(build_home: Path) -> Explained:
 def _quick(build_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds of the session, a few blocks, and no compiler for GPUs."""
     monkeypatch.setenv("AUTOTILE_HOME", str(build_home))
-    monkeypatch.setattr(explain, "read_machine", lambda source, device: Machine())
+    monkeypatch.setattr(explain, "read_machine", lambda *given: Machine())
     monkeypatch.setattr(explain, "TRACE_S", 0.01)
 
 
@@ -186,13 +187,15 @@ def test_findings_of_the_launch(explained: Explained) -> None:
     small = facts(explained, occupancy=replace(e, blocks=1, warps=4, limited_by=("shared memory",)))
     assert "only 4 of 64 warps" in str(findings_of(small)[0])
     assert "less shared memory a block" in str(findings_of(small)[0])
-    assert "24 bytes of each thread's values" in str(findings_of(facts(explained, spill_bytes=24))[0])
+    assert "stores and loads of 24 bytes" in str(findings_of(facts(explained, spill_bytes=24))[0])
 
 
 def test_an_array_in_local_memory_is_told_with_its_line(explained: Explained) -> None:
-    given = facts(explained, local_at="Line 9, `sums[at] += x;`", local_line=9)
+    given = facts(explained, local_arrays=((9, "sums[at] += x;"), (4, ""), (5, "")))
     first = findings_of(given)[0]
-    assert first.words.startswith("Line 9, `sums[at] += x;`: an array of each thread's own lies in local memory")
+    assert first.words.startswith(
+        "Line 9, `sums[at] += x;` (so with lines 4, 5): an array of each thread's own lies in local memory"
+    )
     assert "let all indices be constants" in first.cure
     assert (first.line, first.weight_ms) == (9, None)
 

@@ -150,6 +150,7 @@ class EmulatedProgram:
         limit_s: float = DEFAULT_LIMIT_S,
         entry_suffix: str = "",
         widths: Widths | None = None,
+        first_lines: Mapping[int, int] | None = None,
     ) -> Report:
         """Runs the kernel on its arguments in place and says what it found.
 
@@ -160,7 +161,7 @@ class EmulatedProgram:
         `blocks` are the linear numbers of the blocks to run, None for all; a cluster runs as a whole. After `limit_s`
         the launch stops with a diagnostic "timeout", after a fault with the fault's own. `entry_suffix` names a step.
         `widths` are those of the GPU's machine code, by line, op and space: 8, 16 or 32 bytes, the widest on that
-        line.
+        line; `first_lines` says of a line which other one its statement began on, whose widths are then its own.
         Mode "trace" counts requests as wide as that where a warp's lanes all go on right behind their last access of
         the line, with no barrier between; only with addr2line, on Linux. Raises LaunchError for a launch that CUDA
         refuses.
@@ -170,7 +171,7 @@ class EmulatedProgram:
         if blocks is not None:
             blocks = list(dict.fromkeys(number - number % entry.cluster[0] for number in blocks))
         packed = pack_arguments(arguments, self._parameters)
-        widenings = self._widenings(widths or {})
+        widenings = self._widenings(widths or {}, first_lines or {})
         numbers = None if blocks is None else np.ascontiguousarray(blocks, dtype=np.int64)
         request = abi.LaunchRequest(
             grid=grid, block=block, shared_bytes=shared_bytes, level=_LEVELS[mode], backward=order == "backward",
@@ -214,11 +215,20 @@ class EmulatedProgram:
             tuple(self._library.autotile_reuses()[: abi.REUSE_BUCKETS]),
         )  # fmt: skip
 
-    def _widenings(self, widths: Widths) -> ctypes.Array[abi.Widening]:
+    def _widenings(self, widths: Widths, first_lines: Mapping[int, int]) -> ctypes.Array[abi.Widening]:
         """What the runtime needs to know of `widths`: every call for an access on those lines, by its place."""
-        by_line: dict[int | None, list[tuple[int, str, str, int]]] = {}
-        for group, ((line, op, space), size) in enumerate(widths.items(), start=1):
+        widest: dict[tuple[int, str, str], int] = {}
+        for (line, op, space), size in widths.items():
+            key = (first_lines.get(line, line), op, space)
+            widest[key] = max(size, widest.get(key, 0))
+        by_line: dict[int, list[tuple[int, str, str, int]]] = {}
+        for group, ((line, op, space), size) in enumerate(widest.items(), start=1):
             by_line.setdefault(line, []).append((group, op, space, size))
+
+        def of_call(pc: int) -> list[tuple[int, str, str, int]]:
+            line = self._lines.line(pc)
+            return [] if line is None else by_line.get(first_lines.get(line, line), [])
+
         pcs: list[int] = []
         if widths:
             with _LAUNCHING:
@@ -228,7 +238,7 @@ class EmulatedProgram:
         entries = [
             abi.Widening(pc, op == "store", space == "shared", group, size)
             for pc in pcs
-            for group, op, space, size in by_line.get(self._lines.line(pc), ())
+            for group, op, space, size in of_call(pc)
         ]
         return (abi.Widening * len(entries))(*entries)
 

@@ -97,6 +97,12 @@ static void report_shared_race(DiagnosticOp op, uint32_t pc, uint32_t other_pc, 
     d.address = offset;
 }
 
+// Of several on one line the first is told: its thread with its place.
+static void report_unwritten(uint32_t pc, size_t offset) {
+    Diagnostic& d = report(kUninitialisedShared, kLoad, pc);
+    if (d.count == 1) d.address = offset;
+}
+
 static inline uint64_t settled_for_all() { return (uint64_t)launch.epoch << 32 | 0xffffffffu; }
 static inline uint64_t settled_for_warp() {
     return (uint64_t)launch.epoch << 32 | (launch.thread / kWarpLanes) << 16 | warp_epoch();
@@ -131,7 +137,7 @@ static void check_cluster_write(const ClusterCell& cell, size_t offset, uint32_t
 static inline void check_shared_read(SharedCell& cell, size_t offset, uint32_t pc) {
     uint32_t epoch = launch.epoch;
     if (cell.write_epoch < launch.cluster_epoch) {
-        report(kUninitialisedShared, kLoad, pc).address = offset;
+        report_unwritten(pc, offset);
     } else if (follows_write(cell)) {
         report_shared_race(kReadAfterWrite, pc, cell.write_pc, cell.writer & ~kAtomicWriter, cell.write_epoch, offset);
     }
@@ -193,7 +199,7 @@ static __attribute__((noinline)) void check_shared(Shadow& shadow, size_t offset
             if (launch.cluster_blocks > 1) record_cluster_read(shadow.readers[i], pc);
         } else {
             if (kind == kAtomic && cell.write_epoch < launch.cluster_epoch)
-                report(kUninitialisedShared, kLoad, pc).address = offset;
+                report_unwritten(pc, offset);
             check_shared_write(shadow, i, offset, pc, kind == kAtomic);
             record_shared_write(cell, pc, kind == kAtomic);
         }
