@@ -36,7 +36,7 @@ def first_lines(text: str) -> Mapping[int, int]:
             begin = number
         else:
             found[number] = begin
-        head = _HEADER.match(line) is not None and (code.endswith(")") or code.startswith("#") or code == "else")
+        head = _HEADER.match(line) is not None and (code.startswith("#") or code.endswith((")", "else")))
         if code.endswith(_ENDS) or head:
             begin = None
     return found

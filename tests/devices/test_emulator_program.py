@@ -477,6 +477,16 @@ def test_unwritten_shared_memory_is_poisoned(build: Build) -> None:
     assert (out[1:] == 0).all()
 
 
+def test_of_what_nobody_wrote_the_first_is_told_with_its_place(build: Build) -> None:
+    source = kernel(
+        "float* out",
+        "int i = threadIdx.x;\n__shared__ float s[64]; if (i < 40) s[i] = 0;\n__syncthreads();\nout[i] = s[i];",
+    )
+    (found,) = build(source).launch((1, 1, 1), (64, 1, 1), 0, [zeros(64)], "check").diagnostics
+    assert (found.thread, found.count) == (40, 24)
+    assert "at byte 160 of" in found.message
+
+
 # ---------------------------------------------------------------------------------------------------------------- races
 
 

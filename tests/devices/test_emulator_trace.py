@@ -343,6 +343,19 @@ def test_runs_that_fill_a_wider_request(
         assert (read.total, read.used_bytes, read.example[:2]) == (64, 1024, (0, 32))
 
 
+@needs_call_sites
+def test_a_statement_over_two_lines_is_read_in_one_request(build: Build) -> None:
+    """The GPU's compiler puts the wide load on one of them, the emulator's has an access on each."""
+    at = commented(ROWS)
+    report = build(ROWS).launch(
+        (1, 1, 1), (32, 1, 1), 0, [zeros(256), 0, 8, -1, 32], "trace",
+        widths={(at["seven"], "load", "shared"): 16}, first_lines={at["seven"]: at["six"]},
+    )  # fmt: skip
+    assert requests(report, at["six"]) == {(8, True): 1}
+    assert requests(report, at["seven"]) == {}
+    assert requests(report, at["row"]) == {(4, False): 8}
+
+
 def test_atomic_operations_and_what_was_too_much_are_told(build: Build) -> None:
     """262144 accesses of a thread between two barriers are logged."""
     text = kernel(

@@ -16,11 +16,11 @@ from autotile.devices.emulator.work import Work
 from autotile.devices.gpus import find_gpu
 from autotile.errors import ArgumentTypeError, ConfigurationError, DeviceNotFound, KernelError, UsageError
 from autotile.insight import changes, explain
-from autotile.insight.barriers import NOTHING, barriers_of
+from autotile.insight.barriers import NOTHING, barriers_of, code_at
 from autotile.insight.beside import beside, with_profile
 from autotile.insight.changes import nearest
 from autotile.insight.document import document_of
-from autotile.insight.explanation import Explanation, Finding
+from autotile.insight.explanation import Explanation, Finding, Pattern
 from autotile.insight.facts import Facts
 from autotile.insight.findings import findings_of
 from autotile.insight.machine import Machine
@@ -190,6 +190,64 @@ def test_findings_of_the_launch(explained: Explained) -> None:
     assert "stores and loads of 24 bytes" in str(findings_of(facts(explained, spill_bytes=24))[0])
 
 
+def pattern(explained: Explained, **other: object) -> Pattern:
+    """Loads of neighbouring elements, as many as the work of `facts` needs, or as told."""
+    given = next(p for p in explained("tile33").patterns if (p.space, p.op) == ("global", "load"))
+    requests = 4_800_000_000 / 128
+    return replace(given, requests=requests, passes=requests, lanes=32.0, per_request=4.0, **other)  # type: ignore[arg-type]
+
+
+def test_what_is_loaded_again_is_told_of_loads_alone(explained: Explained) -> None:
+    units: dict[str, float] = {"L2": 1.0, "LSU": 1.0, "latency": 1.0}
+    many = pattern(explained)
+    many = replace(many, requests=10 * many.requests, passes=10 * many.passes)
+    again = facts(explained, units_ms=units, patterns=(many,))
+    assert "10 times the 4.8 GB" in findings_of(again)[0].words
+    for told in (
+        replace(many, op="store"),  # what is written several times is another matter
+        replace(many, lanes=1.0, per_request=1.0, ideal_per_request=1.0),  # a sector is not 32 bytes in need
+    ):
+        assert not any("again and again" in f.words for f in findings_of(replace(again, patterns=(told,))))
+
+
+def test_few_loads_and_more_warps_shorten_the_waiting(explained: Explained) -> None:
+    """Where waiting takes longest, it is no excuse for loading too often, nor for a multiprocessor that is half empty."""
+    many = pattern(explained)
+    given = facts(
+        explained, units_ms={"latency": 1.0, "L2": 0.01, "LSU": 0.01}, waited_loads=180.0,
+        patterns=(replace(many, requests=50 * many.requests, passes=50 * many.passes),),
+        occupancy=replace(explained("tile33").occupancy, blocks=2, warps=16, limited_by=("shared memory",)),
+    )  # fmt: skip
+    again, few, bound = findings_of(given)
+    assert "again and again" in again.words
+    assert few.words.startswith("A multiprocessor holds only 16 of 64 warps")
+    assert few.cure.startswith("less shared memory a block")
+    assert "What bounds it is waiting" in bound.words
+    assert len(findings_of(replace(given, waited_loads=1.0, units_ms={"DRAM": 1.0, "latency": 0.2}))) == 1
+
+
+@pytest.mark.parametrize(("threads", "cure"), [(1, "blocks of whole warps"), (256, "give all lanes of a warp")])
+def test_idle_lanes_are_told_and_not_to_be_made_more(explained: Explained, threads: int, cure: str) -> None:
+    given = facts(
+        explained, units_ms={"latency": 1.0}, launch=Launch((1 << 22, 1, 1), (threads, 1, 1)),
+        patterns=(replace(pattern(explained), lanes=1.0, per_request=1.0, ideal_per_request=1.0, requests=1 << 22),),
+    )  # fmt: skip
+    first = findings_of(given)[0]
+    assert first.words.startswith("Requests have 1 of a warp's 32 lanes")
+    assert first.cure.startswith(cure)
+    assert not any("fewer threads" in f.cure for f in findings_of(given))
+
+
+def test_a_table_of_the_librarys_is_no_array_of_the_kernels() -> None:
+    lines = ["x += sinf(y);", "s[at] += x;", "using_sin(x);", "sincos (x, &a, &b);"]
+    assert list(explain.local_arrays((1, 2, 3, 4), lines)) == [(2, lines[1]), (3, lines[2])]
+
+
+def test_the_code_of_a_line() -> None:
+    lines = ['  s = "http://x";  // where', "];", "a = b;"]
+    assert [code_at(lines, number) for number in (1, 2, 3, 4, None)] == ['s = "http://x";', "", "a = b;", "", ""]
+
+
 def test_an_array_in_local_memory_is_told_with_its_line(explained: Explained) -> None:
     given = facts(explained, local_arrays=((9, "sums[at] += x;"), (4, ""), (5, "")))
     first = findings_of(given)[0]
@@ -205,6 +263,11 @@ def test_a_fault_comes_before_all_else(explained: Explained) -> None:
     assert findings_of(facts(explained), [fault]) == (
         Finding("It is wrong: integer division by zero (or overflow) at line 7 by thread 0 of block 0.", line=7),
     )
+    outside = Diagnostic(
+        "out_of_bounds", "load", 7, None, 0, None, 0, None, 1, "4 bytes at byte 8 of argument 1 (8 bytes)"
+    )
+    for names, said in ((["in", "out"], "of `out` (8 bytes)"), ([], "of argument 1 (8 bytes)")):
+        assert said in findings_of(facts(explained), [outside], names)[0].words
 
 
 def test_units_overlap_so_only_a_busy_one_counts(explained: Explained) -> None:

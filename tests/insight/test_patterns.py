@@ -14,7 +14,14 @@ Lane = Callable[[int], int]
 
 
 def shape_of(
-    lane: Lane, space: Space, access_bytes: int = 4, op: Op = "load", *, row_unit_bytes: int = 4, offset_bytes: int = 0
+    lane: Lane,
+    space: Space,
+    access_bytes: int = 4,
+    op: Op = "load",
+    *,
+    row_unit_bytes: int = 4,
+    offset_bytes: int = 0,
+    itemsize: int = 4,
 ) -> Shape:
     """Of a request in which lane n of 32 accesses address `lane(n)`."""
     example = tuple(map(lane, range(32)))
@@ -25,7 +32,7 @@ def shape_of(
     }
     cost, least = (count(placed, access_bytes) for count in counts[space])
     access = Access(1, op, space, access_bytes, 1, 32.0, cost, least, cost, cost, example=example)
-    return describe(access, 4, row_unit_bytes=row_unit_bytes, offset_bytes=offset_bytes)
+    return describe(access, itemsize, row_unit_bytes=row_unit_bytes, offset_bytes=offset_bytes)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +89,25 @@ def test_padding_that_would_move_rows_off_wide_words_gives_way_to_a_swizzle() ->
     assert "swizzle" in shape.fix
     assert "multiple of 16 bytes" in shape.fix
     assert "at best 4, with 16 bytes more" in shape.fix
+
+
+@pytest.mark.parametrize(
+    ("access_bytes", "itemsize", "row"),
+    [(2, 2, "a row of 64 elements"), (8, 4, "a row of 32 elements"), (8, 8, "a row of 16 elements"),
+     (4, 2, "a row of 128 bytes"), (4, 1, "a row of 128 bytes"), (4, 8, "a row of 128 bytes")],
+)  # fmt: skip
+def test_rows_are_counted_in_elements_only_where_the_tile_is_known_to_hold_them(
+    access_bytes: int, itemsize: int, row: str
+) -> None:
+    """A tile of float32 may stand beside matrices of float16."""
+    assert row in shape_of(lambda n: 128 * n, "shared", access_bytes, itemsize=itemsize).words
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_a_lone_lane_is_not_all_lanes(space: Space) -> None:
+    found = describe(Access(1, "store", space, 4, 1, 1.0, 1.0, 1.0, 1, 1, example=(64,)), 4)
+    assert (found.name, found.fix) == ("single", "")
+    assert "one lane takes part and writes 4 bytes" in found.words
 
 
 def test_stores_and_loads_have_words_of_their_own() -> None:

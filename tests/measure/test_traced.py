@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fakes import TEMPLATE, write_kernel
 
 from autotile.build import Builder
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import load_kernel
+from autotile.kernels.loader import read_folder
 from autotile.measure import make_variant, traced
-from autotile.measure.traced import _spread, scaled_trace, trace_variant
+from autotile.measure.traced import _corners, _spread, scaled_trace, trace_variant
 from autotile.measure.variant import Variant
 
 EMULATOR = EmulatorDevice()
@@ -37,6 +39,38 @@ def test_blocks_come_in_pairs_and_are_the_same_each_time() -> None:
     assert min(thirds) >= 10  # spread over all
     assert _spread(5, 8) == [0, 1, 2, 3, 4]
     assert len(set(_spread(12, 11))) <= 12
+
+
+def test_corners_are_the_first_the_last_and_the_others() -> None:
+    assert _corners((1, 1, 1)) == [0]
+    assert _corners((5, 1, 1)) == [0, 4]
+    assert _corners((5, 3, 1)) == [0, 14, 4, 10]
+    assert len(_corners((5, 3, 2))) == 8
+    assert max(_corners((5, 3, 2))) == 29
+
+
+@pytest.mark.parametrize(
+    ("index", "block"),
+    [("i < n ? i : i + 1", 62_500), ("i > 0 ? i : -1", 0), ("i", None)],
+    ids=["end", "begin", "fine"],
+)
+def test_faults_at_the_edges_of_a_large_launch_are_seen(
+    builder: Builder, tmp_path: Path, index: str, block: int | None
+) -> None:
+    """No block between them has any, and few of these are traced; what is counted stays as it is."""
+    template = TEMPLATE.replace("out[i] = in[i];", f"out[{index}] = in[i];")
+    if block:
+        template = template.replace(" && i < n", " && i <= n")
+    kernel = read_folder(write_kernel(tmp_path, template=template) / "walk")
+    variant = make_variant(kernel, kernel.problem({"n": 2_000_001}), kernel.configuration({"width": 32}))
+    binary = builder.build(variant.source)
+    plain = trace_variant(EMULATOR, variant, binary, budget_s=0.01)
+    found = trace_variant(EMULATOR, variant, binary, budget_s=0.01, edges=True)
+    assert plain.diagnostics == ()
+    assert {(one.kind, one.block) for one in found.diagnostics} == (
+        set() if block is None else {("out_of_bounds", block)}
+    )
+    assert found.entries == plain.entries
 
 
 def test_a_small_problem_scaled_is_the_large_one(builder: Builder) -> None:
