@@ -211,7 +211,7 @@ def test_what_is_loaded_again_is_told_of_loads_alone(explained: Explained) -> No
 
 
 def test_few_loads_and_more_warps_shorten_the_waiting(explained: Explained) -> None:
-    """Where waiting takes longest, it is no excuse for loading too often, nor for a multiprocessor that is half empty."""
+    """Where waiting takes longest, it excuses neither loading too often nor a multiprocessor that is half empty."""
     many = pattern(explained)
     given = facts(
         explained, units_ms={"latency": 1.0, "L2": 0.01, "LSU": 0.01}, waited_loads=180.0,
