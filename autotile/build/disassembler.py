@@ -15,7 +15,6 @@ from pathlib import Path
 
 from autotile.build.nvrtc import programs, wheels
 from autotile.build.process import CompileTimeout, ProcessPool
-from autotile.build.sass import function_text
 from autotile.errors import ToolchainMissing
 
 NAME = "nvdisasm.exe" if os.name == "nt" else "nvdisasm"
@@ -56,11 +55,11 @@ def _can_run(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def disassemble(cubin: Path, entry: str) -> str:
-    """The machine code of one function of a cubin, and of what it calls, as text (see sass.py).
+def disassemble(cubin: Path) -> str:
+    """The machine code of a cubin, as text (see sass.py).
 
     Lines are named where the cubin was built with them (`Builder(…, line_info=True)`). Raises ToolchainMissing where
-    there is no nvdisasm, or where it cannot read the cubin or finds no such function there.
+    there is no nvdisasm, or where it cannot read the cubin.
     """
     tool = find_nvdisasm()
     if tool is None:
@@ -74,7 +73,4 @@ def disassemble(cubin: Path, entry: str) -> str:
     if done.status != 0:
         fault = f"was ended by {done.crash}" if done.crash else done.text.strip() or f"ended with status {done.status}"
         raise ToolchainMissing(f"nvdisasm ({tool}) cannot read {cubin}: {fault}. {_MEND}")
-    text = function_text(done.text, entry)
-    if not text:
-        raise ToolchainMissing(f"nvdisasm ({tool}) found no function {entry} in {cubin}. {_MEND}")
-    return text
+    return done.text

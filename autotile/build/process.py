@@ -66,21 +66,25 @@ class Finished:
         if self.status == 0:
             return None
         if died := _DIED.search(self.text):
-            return _signal_name(int(died[1]))
+            return _violent_end(int(died[1]))
         if self.status < 0:
-            return _signal_name(-self.status)
+            return _violent_end(-self.status)
         if said := _WORDS.search(self.text):  # a shell's words, or those of g++
-            return _signal_name(_SIGNALS[said[1]])
+            return _violent_end(_SIGNALS[said[1]])
         told = self.status - 128  # a shell's way to pass on that its command was ended by a signal
-        return _signal_name(told) if not self.text.strip() and told in list(signal.Signals) else None
+        return _violent_end(told) if not self.text.strip() and told in list(signal.Signals) else None
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     try:
-        name = signal.Signals(number).name
+        return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    return f"{name} (short of memory? Fewer compilers at a time need less: --jobs)" if name == "SIGKILL" else name
+
+
+def _violent_end(number: int) -> str:
+    short = " (short of memory? Fewer compilers at a time need less: --jobs)" if number == signal.SIGKILL else ""
+    return signal_name(number) + short
 
 
 class ProcessPool:

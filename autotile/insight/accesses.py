@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autotile.devices.emulator.report import Access, Space
+from autotile.devices.emulator.source import code_lines
 from autotile.dtypes import element_type
-from autotile.insight.barriers import code_at
 from autotile.insight.explanation import Pattern
 from autotile.insight.patterns import describe
 from autotile.kernels import Input, Output
@@ -19,14 +19,14 @@ SHARED = "shared memory"
 
 def patterns_of(trace: Trace, variant: Variant) -> tuple[Pattern, ...]:
     """Of all functions of the launch: the costliest of global memory first, then the costliest of shared memory."""
-    lines = variant.source.text.splitlines()
-    found = [pattern for entry in trace.entries for pattern in _of_entry(entry, variant, lines)]
+    code = code_lines(variant.source.text)
+    found = [pattern for entry in trace.entries for pattern in _of_entry(entry, variant, code)]
     totals = {space: sum(_cost(p) for p in found if p.space == space) for space in ("global", "shared")}
     found = [replace(p, percent_of_cost=100.0 * _cost(p) / max(totals[p.space], 1e-9)) for p in found]
     return tuple(sorted(found, key=lambda p: (p.space, -p.percent_of_cost, p.line or 0)))
 
 
-def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Iterator[Pattern]:
+def _of_entry(entry: TracedEntry, variant: Variant, code: Mapping[int, str]) -> Iterator[Pattern]:
     element = element_type(variant.problem.dtype)
     offset_bytes = variant.problem.offset * element.itemsize
     widest = max((a.access_bytes for a in entry.accesses if a.space == "shared"), default=4)
@@ -44,7 +44,7 @@ def _of_entry(entry: TracedEntry, variant: Variant, lines: Sequence[str]) -> Ite
             entry=entry.entry,
             line=access.line,
             called_from=access.called_from,
-            code=code_at(lines, access.line),
+            code=code.get(access.line or 0, ""),
             op=access.op,
             space=access.space,
             array=_array(access, variant),

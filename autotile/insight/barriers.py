@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from autotile.devices.emulator.report import Protection
 from autotile.insight.explanation import Barrier
 from autotile.measure.traced import TracedEntry
-
-_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//.*')
-"""Not within a string, which is kept."""
 
 NOTHING = (
     "here no warp reads or overwrites what another has touched before it; other sizes, or other blocks of a cluster, "
@@ -18,21 +14,12 @@ NOTHING = (
 )
 
 
-def barriers_of(entry: TracedEntry, lines: Sequence[str]) -> tuple[Barrier, ...]:
-    """In the order of the source, whose lines `lines` are."""
+def barriers_of(entry: TracedEntry, code: Mapping[int, str]) -> tuple[Barrier, ...]:
+    """In the order of the source, whose lines' code `code` is."""
     return tuple(
-        Barrier(entry.entry, line or None, code_at(lines, line), passes / entry.traced_blocks, _protects(entry, line))
+        Barrier(entry.entry, line or None, code.get(line, ""), passes / entry.traced_blocks, _protects(entry, line))
         for line, passes in sorted(entry.barriers)
     )
-
-
-def code_at(lines: Sequence[str], line: int | None) -> str:
-    """A line of the source, counted from 1, without its indent and its comment; empty where there is none, or no word
-    in it."""
-    if line is None or not 1 <= line <= len(lines):
-        return ""
-    code = _COMMENT.sub(lambda found: found[1] or "", lines[line - 1]).strip()
-    return code if re.search(r"\w", code) else ""
 
 
 def _protects(entry: TracedEntry, line: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from autotile.insight.explanation import Finding, Pattern
 from autotile.insight.facts import Facts
 from autotile.insight.patterns import WAVEFRONT
 from autotile.insight.roofline import ARITHMETIC
-from autotile.insight.sharing import size
+from autotile.insight.words import plural, size
 
 SHORT_TAIL = 0.05
 """Less of the GPU's time that is spent on the last blocks alone is usual."""
@@ -84,8 +84,8 @@ def _from_traffic(facts: Facts) -> Iterator[Finding]:
     """Bytes that are asked for again and again, however well each request lies."""
     found = [p for p in facts.patterns if p.space == "global" and p.op == "load"]
     needed = sum(p.requests * min(p.lanes * p.access_bytes, p.ideal_per_request * SECTOR_BYTES) for p in found)
-    times = needed / max(facts.roofline.least_bytes, 1)
-    if times >= REPEATED and facts.roofline.least_bytes:
+    times = needed / facts.roofline.least_bytes if facts.roofline.least_bytes else 0.0
+    if times >= REPEATED:
         share = sum(p.passes for p in found) / max(facts.passes, 1e-9)
         loads = sum(p.requests * p.lanes for p in found)
         waiting = {"latency": 1 / times} if facts.waited_loads >= MANY_LOADS else {}
@@ -129,7 +129,7 @@ def _from_launch(facts: Facts) -> Iterator[Finding]:
     idle = 1 - share / math.ceil(share)
     if share < 1:
         yield Finding(
-            f"The launch has {blocks} {'block' if blocks == 1 else 'blocks'} for {multiprocessors} multiprocessors: "
+            f"The launch has {plural(blocks, 'block')} for {multiprocessors} multiprocessors: "
             f"{100 * idle:.0f} % of the GPU has nothing to do.",
             "smaller tiles, or several blocks that share one tile's work",
             weight_ms=time_ms * idle,

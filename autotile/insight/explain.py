@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from autotile.build import Builder
 from autotile.devices.emulator.device import EmulatorDevice
 from autotile.devices.emulator.estimate import Estimate
+from autotile.devices.emulator.source import code_lines
 from autotile.devices.info import DeviceInfo
 from autotile.devices.occupancy import residency
 from autotile.errors import CompileError, LaunchError, UnsupportedByEmulator
 from autotile.insight.accesses import patterns_of
-from autotile.insight.barriers import barriers_of, code_at
+from autotile.insight.barriers import barriers_of
 from autotile.insight.changes import changes_of
 from autotile.insight.explanation import Change, Explanation, Occupancy, Pattern
 from autotile.insight.facts import Facts
@@ -29,10 +28,6 @@ from autotile.space import violations
 
 CHANGES_S = 6.0
 TRACE_S, BASELINE_S = 1.0, 0.2
-
-_REDUCES = re.compile(r"\b(?:sin|cos|tan|sincos)f?\s*\(")
-"""Functions of CUDA's library with a table of their own in local memory, for arguments that are large (CUDA C++
-Programming Guide, "Maximize Instruction Throughput": the slow path of trigonometric functions)."""
 
 CACHES = "Sectors and wavefronts are counted before any cache: what a cache still holds costs less than it seems here."
 
@@ -118,7 +113,7 @@ def _put_together(
     )  # fmt: skip
     flops, least_bytes = kernel.flops_of(problem), kernel.bytes_of(problem)
     shared_bytes = launch.shared_bytes + evidence.static_shared_bytes
-    lines = variant.source.text.splitlines()
+    code = code_lines(variant.source.text)
     time_ms = evidence.estimated.time_ms if measured_ms is None else measured_ms
     facts = Facts(
         device=device,
@@ -131,7 +126,7 @@ def _put_together(
         shared_bytes=shared_bytes,
         spill_bytes=machine.spill_bytes,
         waited_loads=trace.main.work.loads,
-        local_arrays=tuple(local_arrays(machine.array_lines, lines)),
+        local_arrays=tuple((line, code.get(line, "")) for line in machine.array_lines),
     )
     beside = ("", ()) if evidence.baseline is None else (kernel.baseline, evidence.baseline)
     return Explanation(
@@ -148,7 +143,7 @@ def _put_together(
         roofline=facts.roofline,
         traffic=traffic(facts.patterns, flops, least_bytes, *beside),
         patterns=facts.patterns,
-        barriers=tuple(barrier for entry in trace.entries for barrier in barriers_of(entry, lines)),
+        barriers=tuple(barrier for entry in trace.entries for barrier in barriers_of(entry, code)),
         shared=shared_use(device, launch.threads, evidence.static_shared_bytes, launch.shared_bytes),
         instructions=machine.loop,
         changes=evidence.changes,
@@ -157,14 +152,6 @@ def _put_together(
         wrong=bool(trace.diagnostics),
         loop_line=machine.loop_line,
     )
-
-
-def local_arrays(array_lines: Iterable[int], lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Lines, with their code, but for those whose array may be that of a library's function."""
-    for line in array_lines:
-        code = code_at(lines, line)
-        if not _REDUCES.search(code):
-            yield line, code
 
 
 def occupancy_of(device: DeviceInfo, threads: int, blocks: int, shared_bytes: int, registers: int | None) -> Occupancy:

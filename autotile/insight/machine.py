@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotile.build import Builder
 from autotile.build.disassembler import disassemble
 from autotile.build.sass import read_sass
+from autotile.devices.emulator.source import code_lines
 from autotile.devices.info import DeviceInfo
 from autotile.errors import CompileError, ToolchainMissing
 from autotile.types import Source, Target
 
 _AS_TOLD = "Accesses are as wide as in the source; the GPU's compiler may join some."
+
+
+_REDUCES = re.compile(r"\b(?:sin|cos|tan|sincos)f?\s*\(")
+"""Functions of CUDA's library with a table of their own in local memory, for arguments that are large (CUDA C++
+Programming Guide, "Maximize Instruction Throughput": the slow path of trigonometric functions)."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,8 @@ def read_machine(source: Source, device: DeviceInfo, suffixes: Sequence[str] = (
         return Machine(notes=(f"The compiler for GPUs refuses the source, so registers are not known: {error}",))
     registers, spill_bytes = binary.registers, binary.spill_bytes or 0
     try:
-        code, *others = (
-            read_sass(disassemble(binary.path, entry), entry)
-            for entry in (source.entry, *(source.entry + suffix for suffix in suffixes))
-        )
+        text = disassemble(binary.path)
+        code, *others = (read_sass(text, source.entry + suffix) for suffix in ("", *suffixes))
     except ToolchainMissing as error:
         return Machine(registers, spill_bytes, notes=(f"The machine code was not read: {error}. {_AS_TOLD}",))
     loop = code.loop
@@ -59,5 +64,11 @@ def read_machine(source: Source, device: DeviceInfo, suffixes: Sequence[str] = (
         {place: size for one in (*others, code) for place, size in one.widths().items()},
         counts,
         None if loop is None else loop.line,
-        tuple(dict.fromkeys(line for one in (code, *others) for line in one.array_lines)),
+        _arrays((line for one in (code, *others) for line in one.array_lines), source.text),
     )
+
+
+def _arrays(lines: Iterable[int], text: str) -> tuple[int, ...]:
+    """Of these lines, each once, those whose array cannot be that of a library's function."""
+    code = code_lines(text)
+    return tuple(line for line in dict.fromkeys(lines) if not _REDUCES.search(code.get(line, "")))

@@ -16,6 +16,7 @@ from autotile.devices.emulator.report import Access
 from autotile.devices.memory import SECTOR_BYTES, WAVEFRONT_BYTES, WORD_BYTES
 from autotile.insight import banks
 from autotile.insight.banks import Addresses, Padding
+from autotile.insight.words import plural
 
 SECTOR = " (a sector is 32 bytes, the least that memory moves)"
 BANK = " (shared memory has 32 banks of 4 bytes; lanes that want different words of one bank wait for each other)"
@@ -87,7 +88,7 @@ def _of_global(lanes: Lanes) -> Shape:
     size, reads = lanes.access_bytes, lanes.reads
     distinct, stride = lanes.distinct, lanes.stride
     touched, least = banks.sectors(distinct, size), banks.least_sectors(distinct, size)
-    cost = f"{_count(touched, 'sector')} where {least} would do"
+    cost = f"{plural(touched, 'sector')} where {least} would do"
     if len(lanes.addresses) == 1:
         return Shape("single", f"one lane takes part and {reads}s {size} bytes, for which a sector{SECTOR} moves")
     if len(distinct) == 1:
@@ -96,7 +97,7 @@ def _of_global(lanes: Lanes) -> Shape:
     if len(runs) == 1:
         if touched <= least:
             return Shape(
-                "consecutive", f"neighbouring lanes {reads} neighbouring elements: {_count(touched, 'sector')}"
+                "consecutive", f"neighbouring lanes {reads} neighbouring elements: {plural(touched, 'sector')}"
             )
         beyond = min(distinct) % SECTOR_BYTES
         return Shape(
@@ -141,20 +142,20 @@ def _in_runs(lanes: Lanes, runs: list[tuple[int, int]], touched: int, least: int
     size, reads, count = lanes.access_bytes, lanes.reads, len(lanes.distinct)
     if count <= 4 < len(lanes.addresses):
         return Shape(
-            "same", f"{len(lanes.addresses)} lanes {reads} only {count} addresses, in {_count(touched, 'sector')}"
+            "same", f"{len(lanes.addresses)} lanes {reads} only {count} addresses, in {plural(touched, 'sector')}"
         )
     length, usual = Counter(length for _, length in runs).most_common(1)[0]
     if usual * 2 < len(runs) or (length == 1 and len(runs) > 4):
         return Shape(
             "scattered",
-            f"lanes {reads} here and there: {_count(touched, 'sector')} where {least} would do{SECTOR}",
+            f"lanes {reads} here and there: {plural(touched, 'sector')} where {least} would do{SECTOR}",
             "" if touched <= least else f"let neighbouring lanes {reads} neighbouring elements",
         )
     inside = sum(first % SECTOR_BYTES != 0 for first, _ in runs)
     begin = "all begin on a boundary of 32" if not inside else f"{inside} of them begin inside a sector"
     words = (
         f"{len(runs)} rows of {length} lanes ({length * size} bytes each; {begin}): "
-        f"{_count(touched, 'sector')}{'' if touched <= least else f' where {least} would do'}{SECTOR}"
+        f"{plural(touched, 'sector')}{'' if touched <= least else f' where {least} would do'}{SECTOR}"
     )
     if touched <= least:
         return Shape("rows", words)
@@ -186,16 +187,16 @@ def _of_shared(lanes: Lanes, row_unit_bytes: int) -> Shape:
         return Shape("same", f"all lanes {reads} one address, which goes to all at once")
     if taken <= least:
         full = f"{size} bytes a lane: " if size > WORD_BYTES else ""
-        return Shape("spread", f"{full}the lanes' words lie in different banks: {_count(taken, 'wavefront')}")
+        return Shape("spread", f"{full}the lanes' words lie in different banks: {plural(taken, 'wavefront')}")
     groups = len(banks.parts(addresses, size))
     if taken <= groups:
         return Shape(
             "wide",
             f"{size} bytes a lane go in {groups} parts of the warp, each without a conflict: "
-            f"{_count(taken, 'wavefront')}; that lanes of several parts read the same words saves none",
+            f"{plural(taken, 'wavefront')}; that lanes of several parts read the same words saves none",
         )
     pitch, runs = banks.row_pitch(addresses, size), _runs(sorted(lanes.distinct), size)
-    cost = f"{_count(taken, 'wavefront')} where {least} would do{WAVEFRONT}"
+    cost = f"{plural(taken, 'wavefront')} where {least} would do{WAVEFRONT}"
     padding = banks.best_padding(addresses, size, row_unit_bytes)
     fix = _shared_fix(lanes, padding, pitch, least, row_unit_bytes)
     if pitch is not None and len(runs) == len(lanes.distinct) and lanes.stride is not None:
@@ -221,7 +222,7 @@ def _shared_fix(lanes: Lanes, padding: Padding | None, pitch: int | None, least:
         pad = (
             f"pad {'what lies between them' if near else 'the row'} from "
             f"{_elements(padding.pitch_bytes, lanes.itemsize)} to {_elements(longer, lanes.itemsize)}: "
-            f"{_count(padding.wavefronts, 'wavefront')}"
+            f"{plural(padding.wavefronts, 'wavefront')}"
         )
         return f"{near}, or {pad}" if near else pad
     if near:
@@ -242,7 +243,3 @@ def _tile_itemsize(access_bytes: int, itemsize: int) -> int:
 def _elements(size_bytes: int, itemsize: int) -> str:
     fits = itemsize and size_bytes % itemsize == 0
     return f"{size_bytes // itemsize} elements" if fits else f"{size_bytes} bytes"
-
-
-def _count(count: int, unit: str) -> str:
-    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -24,10 +24,10 @@ from autotile.insight.picture_parts import (
     group,
     number,
     paragraph,
-    plural,
     rect,
     text,
 )
+from autotile.insight.words import plural
 
 MOST_OF_A_SPACE = 3
 

@@ -25,12 +25,12 @@ from autotile.insight.picture_parts import (
     group,
     lanes_text,
     line,
-    plural,
     queue_colour,
     rect,
     text,
     tooltip,
 )
+from autotile.insight.words import plural
 
 _ROW = 17.0
 

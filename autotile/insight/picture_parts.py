@@ -112,10 +112,6 @@ def group(parent: Element, kind: str, **attributes: str) -> Element:
     return SubElement(parent, "g", {"class": kind, **_spelt(attributes)})
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def lanes_text(lanes: Sequence[int]) -> str:
     """Lanes in the room of a cell: 7, 0–31, or 0+3 where three more share the cell of lane 0."""
     if len(lanes) == 1:

@@ -27,11 +27,11 @@ from autotile.insight.picture_parts import (
     line,
     number,
     path,
-    plural,
     rect,
     text,
     tooltip,
 )
+from autotile.insight.words import plural
 
 _LANE_HEIGHT, _WIRES_HEIGHT, _MEMORY_HEIGHT = 22.0, 74.0, 34.0
 _THINNEST = 2.2

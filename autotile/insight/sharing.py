@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotile.devices.info import DeviceInfo
 from autotile.devices.occupancy import reserved_shared_bytes, residency
 from autotile.insight.explanation import SharedUse
+from autotile.insight.words import size
 
 
 def shared_use(device: DeviceInfo, threads: int, static_bytes: int, dynamic_bytes: int) -> SharedUse:
@@ -35,15 +36,3 @@ def _sentences(device: DeviceInfo, threads: int, total: int, dynamic_bytes: int)
     blocks = "one block fits" if fit == 1 else f"{fit} blocks fit"
     said.append(f"By shared memory {blocks} a multiprocessor, which has {size(device.shared_bytes_per_sm)}{beside}.")
     return said
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them: 960 bytes, 48 KiB, 67.1 MB. Memory of a chip counts in KiB, traffic in MB."""
-    if count < 1024:
-        return f"{count:.0f} bytes"
-    if count < 1 << 20:
-        return f"{count / 1024:.4g} KiB"
-    for unit, scale in (("TB", 1e12), ("GB", 1e9)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count / 1e6:.3g} MB"

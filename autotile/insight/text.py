@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from autotile.insight.explanation import Explanation, Pattern
-from autotile.insight.sharing import size
+from autotile.insight.words import plural, size
 
 WIDTH = 120
 MOST_ACCESSES, LEAST_PERCENT = 12, 0.5
@@ -26,7 +26,7 @@ def _lines(e: Explanation) -> Iterator[str]:
     yield f"{e.kernel} {e.problem} on {e.device}: {time}"
     yield from _wrapped(" ".join(f"{name}={_value(value)}" for name, value in e.configuration), "  ")
     traced = "all" if e.traced_blocks == e.blocks else f"{e.traced_blocks} of {e.blocks}"
-    blocks = f"{_plural(e.blocks, 'block')} of {_plural(e.threads, 'thread')}"
+    blocks = f"{plural(e.blocks, 'block')} of {plural(e.threads, 'thread')}"
     yield f"  {blocks}; {traced} traced on the emulator, with the real sizes"
     yield ""
     yield "what is wrong" if e.wrong else "findings, by their weight"
@@ -100,7 +100,7 @@ def _figures(e: Explanation) -> Iterator[str]:
     limits = ", ".join(f"{name} {most}" for name, most in o.limits)
     yield from _figure(
         "occupancy",
-        f"{_plural(o.blocks, 'block')} a multiprocessor, {o.warps} of {o.most_warps} warps ({o.percent:.0f} %), "
+        f"{plural(o.blocks, 'block')} a multiprocessor, {o.warps} of {o.most_warps} warps ({o.percent:.0f} %), "
         f"limited by {' and '.join(o.limited_by)} (blocks by each: {limits}); {registers}; "
         f"{o.waves:.3g} waves of blocks",
     )
@@ -148,10 +148,6 @@ def _wrapped(words: str, first: str, rest: str | None = None) -> Iterator[str]:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.3g} times" if ratio < 100 else f"{ratio:.0f} times"
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _value(value: bool | int | str) -> str:

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from autotile.build.process import signal_name
 from autotile.errors import Crashed, TimedOut
 from autotile.measure.worker import CLOSE
 
@@ -140,7 +141,7 @@ class MeasuringProcess:
         status = self._process.returncode
         how = f"ended with status {status}"
         if status is not None and status < 0:
-            how = f"was killed by {_signal_name(-status)}"
+            how = f"was killed by {signal_name(-status)}"
             if -status == signal.SIGKILL:
                 how += " (from outside, or for want of memory)"
         return Crashed(f"the measuring process {how} while {step}")
@@ -187,10 +188,3 @@ class _Elsewhere(Exception):
 
     def __str__(self) -> str:
         return f"in the measuring process:\n{self.text}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

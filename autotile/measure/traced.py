@@ -19,21 +19,18 @@ import numpy as np
 from autotile.devices.base import Array
 from autotile.devices.emulator.device import EmulatorDevice, step_work
 from autotile.devices.emulator.estimate import Estimate, estimate
-from autotile.devices.emulator.program import EmulatedProgram, Mode
+from autotile.devices.emulator.program import EmulatedProgram, Widths
 from autotile.devices.emulator.report import Access, Diagnostic, Protection, Report
+from autotile.devices.emulator.source import first_lines
 from autotile.devices.emulator.work import Work, scaled
 from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import Input
 from autotile.measure.random_data import random_array
-from autotile.measure.statements import first_lines
 from autotile.measure.variant import Variant
 from autotile.measure.workload import arguments_of, takes_place
 from autotile.types import SCRATCH, Binary, Dim3, Launch, LaunchStep
-
-Widths = Mapping[tuple[int, str, str], int]
-"""By line, op and space: the widest access, in bytes, of the GPU's machine code (see build/sass.py)."""
 
 RANDOM_BYTES = 16 << 20
 """Arrays of so many bytes in all are filled with random values; larger ones hold zeros."""
@@ -138,14 +135,14 @@ def trace_variant(
     trace = _Tracer(program, arguments, budget_s, widths, first_lines(variant.source.text) if widths else {}, edges)
     for step in (main, *launch.before, *launch.after):
         shared_bytes = launch.shared_bytes if step is main else 0
-        entry, report, found = trace.step(step, shared_bytes)
+        entry, report = trace.step(step, shared_bytes)
         if any(found.kind == "timeout" for found in report.diagnostics):
             raise UnsupportedByEmulator(
                 f"a block of {variant.problem.label} takes the emulator more than {LIMIT_S:.0f} s: take a smaller "
                 "problem; what an access costs a request is the same there"
             )
         entries.append(entry)
-        diagnostics += found
+        diagnostics += report.diagnostics
         notes += [words for words, count in _left_out(report) if count and words not in notes]
     return Trace(tuple(entries), tuple(diagnostics), tuple(notes))
 
@@ -177,8 +174,8 @@ class _Tracer:
     first_lines: Mapping[int, int]
     edges: bool
 
-    def step(self, step: LaunchStep, shared_bytes: int) -> tuple[TracedEntry, Report, list[Diagnostic]]:
-        """What one function did, and what was wrong with it, in the traced blocks and at the edges."""
+    def step(self, step: LaunchStep, shared_bytes: int) -> tuple[TracedEntry, Report]:
+        """What one function did in the traced blocks, and what was wrong with it there or at the edges."""
         blocks, cluster = math.prod(step.grid), self.program.cluster(step.entry_suffix)[0]
         chosen = _spread(blocks // cluster, FEWEST)
         report = self._launch(step, shared_bytes, [number * cluster for number in chosen])
@@ -193,18 +190,24 @@ class _Tracer:
         entry = TracedEntry(
             step.entry_suffix, blocks, traced_blocks, report.accesses, report.protections, report.barriers, work
         )
-        found = list(report.diagnostics)
-        if self.edges and traced_blocks < blocks and not found:
+        if self.edges and traced_blocks < blocks and not report.diagnostics:
             corners = _corners(step.grid)[: max(FEWEST_EDGES, affordable)]
-            at_edges = self._launch(step, shared_bytes, corners, "check")
-            found += [one for one in at_edges.diagnostics if one.kind != "timeout"]
-        return entry, report, found
+            report = replace(report, diagnostics=self._faults(step, shared_bytes, corners))
+        return entry, report
 
-    def _launch(self, step: LaunchStep, shared_bytes: int, blocks: list[int], mode: Mode = "trace") -> Report:
+    def _launch(self, step: LaunchStep, shared_bytes: int, blocks: list[int]) -> Report:
         return self.program.launch(
-            step.grid, step.block, shared_bytes, self.arguments, mode, entry_suffix=step.entry_suffix, blocks=blocks,
-            widths=self.widths, first_lines=self.first_lines, limit_s=LIMIT_S,
+            step.grid, step.block, shared_bytes, self.arguments, "trace", entry_suffix=step.entry_suffix,
+            blocks=blocks, widths=self.widths, first_lines=self.first_lines, limit_s=LIMIT_S,
         )  # fmt: skip
+
+    def _faults(self, step: LaunchStep, shared_bytes: int, blocks: list[int]) -> tuple[Diagnostic, ...]:
+        """Of blocks that need not be counted; that they take long is none."""
+        report = self.program.launch(
+            step.grid, step.block, shared_bytes, self.arguments, "check", entry_suffix=step.entry_suffix,
+            blocks=blocks, limit_s=LIMIT_S,
+        )  # fmt: skip
+        return tuple(found for found in report.diagnostics if found.kind != "timeout")
 
 
 def _corners(grid: Dim3) -> list[int]:

@@ -192,7 +192,7 @@ def nowhere(monkeypatch, tmp_path):
 def test_nvdisasm_is_found_where_toolkits_and_wheels_put_it(nowhere, monkeypatch, tmp_path):
     assert find_nvdisasm() is None
     with pytest.raises(ToolchainMissing, match="pip install nvidia-cuda-nvdisasm"):
-        disassemble(tmp_path / "kernel.cubin", "k")
+        disassemble(tmp_path / "kernel.cubin")
     for folder in ("site/nvidia/cuda_nvdisasm/bin", "site/nvidia/cu12/bin", "site/nvidia/cu13/bin"):
         path = nowhere(folder)
         assert find_nvdisasm() == path
@@ -215,11 +215,9 @@ def test_what_nvdisasm_cannot_do_is_said(nowhere, tmp_path):
     with pytest.raises(
         ToolchainMissing, match=r"cannot read .*kernel\.cubin: .*SM120.*at least as new as the compiler"
     ):
-        disassemble(cubin, "k")
+        disassemble(cubin)
     nowhere("path", f"/bin/cat '{DATA}/tile32.txt'")
-    with pytest.raises(ToolchainMissing, match="no function k in"):
-        disassemble(cubin, "k")
-    assert read_sass(disassemble(cubin, "matmul"), "matmul").widths()
+    assert read_sass(disassemble(cubin), "matmul").widths()
 
 
 # ---- builds with lines ----------------------------------------------------------------------------------------------
@@ -270,7 +268,7 @@ def test_a_real_kernel(compiler, build_home, monkeypatch):
         pytest.skip(f"{compiler} is not here: {error}")
     with builders[0] as plain, builders[1] as lined:
         futures = [builder.submit(source) for builder in (plain, lined)]
-        texts = [disassemble(future.result().path, source.entry) for future in futures]
+        texts = [function_text(disassemble(future.result().path), source.entry) for future in futures]
     assert "//##" not in texts[0]
     assert texts[0].splitlines() == [row for row in texts[1].splitlines() if "//##" not in row]
     found = read_sass(texts[1], source.entry)

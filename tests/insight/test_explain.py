@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import TEMPLATE, write_kernel
 
 import autotile
 from autotile.devices.emulator.device import EmulatorDevice
@@ -16,7 +17,7 @@ from autotile.devices.emulator.work import Work
 from autotile.devices.gpus import find_gpu
 from autotile.errors import ArgumentTypeError, ConfigurationError, DeviceNotFound, KernelError, UsageError
 from autotile.insight import changes, explain
-from autotile.insight.barriers import NOTHING, barriers_of, code_at
+from autotile.insight.barriers import NOTHING, barriers_of
 from autotile.insight.beside import beside, with_profile
 from autotile.insight.changes import nearest
 from autotile.insight.document import document_of
@@ -25,8 +26,10 @@ from autotile.insight.facts import Facts
 from autotile.insight.findings import findings_of
 from autotile.insight.machine import Machine
 from autotile.insight.roofline import roofline
-from autotile.insight.sharing import shared_use, size
+from autotile.insight.sharing import shared_use
+from autotile.insight.words import size
 from autotile.kernels import load_kernel
+from autotile.kernels.loader import read_folder
 from autotile.measure.traced import TracedEntry
 from autotile.measure.variant import Variant, make_variant
 from autotile.types import Launch
@@ -145,7 +148,7 @@ def test_barriers_in_words() -> None:
     race = [("read-after-write", 3, 5), ("write-after-read", 5, 3), ("write-after-write", 3, 3)]
     protections = tuple(Protection(4, op, first, line, 2) for op, first, line in race)  # type: ignore[arg-type]
     guarding, idle = barriers_of(
-        TracedEntry("", 8, 2, (), protections, ((4, 6), (6, 2)), Work(8, 32, 0, 1)), ["", "", "", "sync();  // x"]
+        TracedEntry("", 8, 2, (), protections, ((4, 6), (6, 2)), Work(8, 32, 0, 1)), {4: "sync();"}
     )
     assert guarding.protects == (
         "what line 3 stores is there before line 5 reads it",
@@ -238,14 +241,18 @@ def test_idle_lanes_are_told_and_not_to_be_made_more(explained: Explained, threa
     assert not any("fewer threads" in f.cure for f in findings_of(given))
 
 
-def test_a_table_of_the_librarys_is_no_array_of_the_kernels() -> None:
-    lines = ["x += sinf(y);", "s[at] += x;", "using_sin(x);", "sincos (x, &a, &b);"]
-    assert list(explain.local_arrays((1, 2, 3, 4), lines)) == [(2, lines[1]), (3, lines[2])]
-
-
-def test_the_code_of_a_line() -> None:
-    lines = ['  s = "http://x";  // where', "];", "a = b;"]
-    assert [code_at(lines, number) for number in (1, 2, 3, 4, None)] == ['s = "http://x";', "", "a = b;", "", ""]
+def test_a_kernel_that_is_wrong_in_its_last_block_is_wrong(
+    build_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few blocks are traced of so many."""
+    monkeypatch.setenv("AUTOTILE_HOME", str(build_home))
+    monkeypatch.setattr(explain, "read_machine", lambda *given: Machine())
+    monkeypatch.setattr(explain, "TRACE_S", 0.01)
+    kernel = read_folder(write_kernel(tmp_path, template=TEMPLATE.replace("&& i < n", "&& i <= n")) / "walk")
+    variant = make_variant(kernel, kernel.problem({"n": 2_000_001}), kernel.configuration())
+    found = explain.explain_variant(variant, H200, changes=False)
+    assert found.wrong
+    assert "of `in` (8000004 bytes)" in found.findings[0].words
 
 
 def test_an_array_in_local_memory_is_told_with_its_line(explained: Explained) -> None:

@@ -35,6 +35,8 @@ Mode = Literal["run", "check", "trace"]
 Order = Literal["forward", "backward"]
 Dim3: TypeAlias = "tuple[int, int, int]"
 Widths: TypeAlias = "Mapping[tuple[int, str, str], int]"
+"""By line, op and space: the widest access, in bytes, of the GPU's machine code (see build/sass.py)."""
+
 Argument: TypeAlias = "npt.NDArray[Any] | np.generic | int | float | None"
 
 MAX_BLOCK = (1024, 1024, 64)

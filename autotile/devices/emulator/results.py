@@ -10,6 +10,7 @@ from typing import Any, cast
 from autotile.devices.emulator import abi
 from autotile.devices.emulator.lines import LineTable
 from autotile.devices.emulator.report import KINDS, Access, Diagnostic, Footprint, Protection, RaceOp
+from autotile.devices.memory import WAVEFRONT_BYTES
 
 # What SplitFault of cluster.h says.
 SPLIT_FAULTS = (
@@ -21,7 +22,6 @@ SPLIT_FAULTS = (
 
 # How far from a buffer an address may lie and still be told by its distance.
 _NEAR_BYTES = 1 << 20
-_BANKS_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MemoryMap:
             return tuple(address % (1 << abi.ARGUMENT_SHIFT) for address in addresses)
         (start, static_bytes), (dynamic, _), (_, stride) = self.static_shared, self.dynamic_shared, self.windows
         inside = (a if a < abi.WINDOW_ADDRESS else (a - abi.WINDOW_ADDRESS) % stride for a in addresses)
-        moved = dynamic - start - -(-static_bytes // _BANKS_BYTES) * _BANKS_BYTES
+        moved = dynamic - start - -(-static_bytes // WAVEFRONT_BYTES) * WAVEFRONT_BYTES
         return tuple(a - moved if a >= dynamic - start else a for a in inside)
 
     def describe(self, address: int, size: int) -> str:

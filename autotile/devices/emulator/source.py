@@ -1,4 +1,5 @@
-"""Reads CUDA text just far enough for the emulator: comments, conditionals of AUTOTILE_EMULATOR, shared arrays."""
+"""Reads CUDA text just far enough for the emulator: comments, conditionals of AUTOTILE_EMULATOR, shared arrays,
+statements."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])
 # The quotes of 1'000'000 are no character literals.
 _DIGIT_SEPARATOR = re.compile(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])")
 _CONDITIONAL = re.compile(r"^\s*#\s*(ifdef|ifndef|if|elif|else|endif)\b(.*)$")
+_CODE = re.compile(r"(\S)")
+_LINE = re.compile(r"^[^\S\n]*(\S)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*\n", re.MULTILINE)
 _DEFINED = re.compile(r"^\s*(!?)\s*defined\s*\(?\s*AUTOTILE_EMULATOR\s*\)?\s*$")
 _SHARED = re.compile(r"\b__shared__\b")
@@ -39,6 +42,15 @@ def _blank(match: re.Match[str]) -> str:
 def blank_comments(text: str) -> str:
     """The text with comments and the contents of literals turned to spaces: every position and line stays."""
     return _TOKEN.sub(_blank, _DIGIT_SEPARATOR.sub(" ", text))
+
+
+def code_lines(text: str) -> dict[int, str]:
+    """The code of each line, counted from 1, without its indent and comments. Left out are lines without a word."""
+    kept = text
+    for token in _TOKEN.finditer(_DIGIT_SEPARATOR.sub(" ", text)):
+        if token.group().startswith("/"):
+            kept = kept[: token.start()] + _blank(token) + kept[token.end() :]
+    return {number: line.strip() for number, line in enumerate(kept.split("\n"), 1) if re.search(r"\w", line)}
 
 
 def _condition(kind: str, rest: str) -> bool | None:
@@ -83,6 +95,21 @@ def statement(blanked: str, position: int) -> tuple[int, int]:
     begin += max((d.end() for d in _DIRECTIVE.finditer(blanked[begin:position])), default=0)
     end = blanked.find(";", position)
     return begin, len(blanked) if end < 0 else end
+
+
+def first_lines(text: str) -> dict[int, int]:
+    """Of each line that goes on with a statement the one, counted from 1, that it began on; other lines are left out.
+
+    The head of a branch or a loop begins the statement that follows it.
+    """
+    blanked = blank_comments(text)
+    found: dict[int, int] = {}
+    for line in _LINE.finditer(blanked):
+        begin = _CODE.search(blanked, statement(blanked, line.start(1))[0])
+        number, first = (1 + blanked.count("\n", 0, code.start(1)) for code in (line, begin or line))
+        if first < number:
+            found[number] = first
+    return found
 
 
 def _declarator_ends(blanked: str, begin: int, end: int) -> list[int]:
