@@ -127,6 +127,8 @@ def test_counts_are_of_the_whole_launch(explained: Explained) -> None:
     assert e.traffic.asked_bytes == e.roofline.least_bytes == 2 * 256 * 256 * 4
     assert e.traffic.moved_bytes == (8 + 1) * 256 * 256 * 4
     assert e.traffic.times_least == 4.5
+    passes = {(p.op, p.shape): p.passes / p.requests for p in e.patterns}
+    assert passes == {("load", "strided"): 32, ("store", "consecutive"): 1}  # a line each; four sectors are one line
 
 
 def test_traffic_lies_beside_the_plainest_variants(explained: Explained) -> None:
@@ -208,7 +210,7 @@ def test_what_is_loaded_again_is_told_of_loads_alone(explained: Explained) -> No
     assert "10 times the 4.8 GB" in findings_of(again)[0].words
     for told in (
         replace(many, op="store"),  # what is written several times is another matter
-        replace(many, lanes=1.0, per_request=1.0, ideal_per_request=1.0),  # a sector is not 32 bytes in need
+        replace(many, lanes=1.0, per_request=4.0, ideal_per_request=4.0),  # sectors are not all needed
     ):
         assert not any("again and again" in f.words for f in findings_of(replace(again, patterns=(told,))))
 
@@ -253,6 +255,26 @@ def test_a_kernel_that_is_wrong_in_its_last_block_is_wrong(
     found = explain.explain_variant(variant, H200, changes=False)
     assert found.wrong
     assert "of `in` (8000004 bytes)" in found.findings[0].words
+
+
+def test_an_access_that_wastes_most_comes_before_what_costs_more(explained: Explained) -> None:
+    (column,) = (p for p in explained("tile32").patterns if p.shape == "column")
+    units = {"DRAM": 1.0, "LSU": 0.1}
+    given = facts(explained, units_ms=units, launch=Launch((33, 1, 1), (256, 1, 1)), patterns=(column,))
+    first, second, *_ = findings_of(given)
+    assert first.wasteful
+    assert "33 blocks" in second.words
+    assert first.weight_ms is not None
+    assert second.weight_ms is not None
+    assert first.weight_ms < second.weight_ms
+
+
+def test_two_ways_to_one_line_are_told_apart(explained: Explained) -> None:
+    (column,) = (p for p in explained("tile32").patterns if p.shape == "column")
+    two = (replace(column, called_from=(7, 13)), replace(column, called_from=(8, 13)))
+    words = [f.words for f in findings_of(facts(explained, patterns=two)) if f.line == column.line]
+    assert ["(called from line 7, from line 13)" in said for said in words] == [True, False]
+    assert "(called from line 8, from line 13)" in words[1]
 
 
 def test_an_array_in_local_memory_is_told_with_its_line(explained: Explained) -> None:

@@ -73,6 +73,16 @@ def test_findings_come_first_and_all_else_follows(explanation: Explanation) -> N
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
+def test_what_is_not_declared_has_no_ceiling(explanation: Explanation) -> None:
+    nothing = replace(
+        explanation, roofline=replace(explanation.roofline, attainable_ms=0.0, least_bytes=0), patterns=()
+    )
+    text = text_of(nothing)
+    assert "the kernel's definition tells of no bytes and no arithmetic" in text
+    assert "0 % of that" not in text
+    assert "lines are those of" not in text  # there is no table
+
+
 def test_an_estimate_is_called_one_and_a_measurement_is_not(explanation: Explanation) -> None:
     headline = text_of(explanation).splitlines()[0]
     assert headline.endswith("≈0.08 ms (estimate)")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import TEMPLATE, write_kernel
 
 from autotile.build import Builder
 from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.emulator.program import EmulatedProgram
+from autotile.devices.emulator.report import Report
 from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import load_kernel
 from autotile.kernels.loader import read_folder
@@ -71,6 +74,21 @@ def test_faults_at_the_edges_of_a_large_launch_are_seen(
         set() if block is None else {("out_of_bounds", block)}
     )
     assert found.entries == plain.entries
+
+
+def test_edges_that_take_long_are_no_fault(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the two blocks in the middle cost is known by then."""
+    variant = tiles(256)
+    launch, modes = EmulatedProgram.launch, list[str]()
+
+    def slow_edges(self: EmulatedProgram, *given: Any, **named: Any) -> Report:
+        modes.append(given[4])
+        return launch(self, *given, **(named | ({"limit_s": 1e-5} if given[4] == "check" else {})))
+
+    monkeypatch.setattr(EmulatedProgram, "launch", slow_edges)
+    found = trace_variant(EMULATOR, variant, builder.build(variant.source), budget_s=0.01, edges=True)
+    assert "check" in modes
+    assert found.diagnostics == ()
 
 
 def test_a_small_problem_scaled_is_the_large_one(builder: Builder) -> None:
