@@ -155,9 +155,28 @@ class LaunchStep:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """An array as the Tensor Memory Accelerator (sm_90 on) sees it: boxes of it come to shared memory, and go back, with
+    a swizzle of 128 bytes.
+
+    The array begins `offset_bytes` behind the address that is the launch's argument number `argument`. `sizes`
+    (elements of the type `dtype`) and `box` are those of each dimension, the one whose elements are neighbours first;
+    `strides_bytes` lead from one to the next in every dimension but that.
+    """
+
+    argument: int
+    dtype: str
+    offset_bytes: int
+    sizes: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
     """How a variant is run: blocks, threads a block, and dynamic shared memory of its main function; what is launched
-    before and after it, in order, on the same stream; and the device memory that these work in."""
+    before and after it, in order, on the same stream; the device memory that these work in; and the tensor maps that
+    all of them get ahead of their arguments, which follow from the rest and from the kernel, and are not compared."""
 
     grid: Dim3
     block: Dim3
@@ -165,6 +184,7 @@ class Launch:
     scratch_bytes: int = 0
     before: tuple[LaunchStep, ...] = ()
     after: tuple[LaunchStep, ...] = ()
+    maps: tuple[TensorMap, ...] = field(default=(), compare=False)
 
     @property
     def steps(self) -> tuple[LaunchStep, ...]:

@@ -16,7 +16,7 @@ from autotile.kernels.declarations import (
     Trait,
 )
 from autotile.kernels.definition import Arrays, Kernel
-from autotile.kernels.launching import LaunchPlan, Step
+from autotile.kernels.launching import LaunchPlan, Map, Step
 from autotile.kernels.loader import Roots, beside, kernel_folders, load_kernel
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Input",
     "Kernel",
     "LaunchPlan",
+    "Map",
     "OptionalSize",
     "Output",
     "Parameter",

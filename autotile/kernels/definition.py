@@ -324,7 +324,8 @@ class Kernel:
     def launch_of(self, problem: Problem, configuration: Mapping[str, Value], alignment: int | None = None) -> Launch:
         """Geometry, dynamic shared memory, scratch and steps. Raises ExpressionError where one is no whole number."""
         scope = self.scope(problem, configuration, alignment)
-        return launch_under(self.launch, scope, f"kernel {self.name}, launch")
+        names = [argument.name for argument in self.arguments]
+        return launch_under(self.launch, scope, f"kernel {self.name}, launch", names)
 
     def effort_of(self, problem: Problem, configuration: Mapping[str, Value], device: Mapping[str, Any]) -> float:
         """By `effort`, which must not be empty; `device` is the scope of a DeviceInfo."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotile.dtypes import element_type
 from autotile.errors import KernelError
 from autotile.kernels.expressions import Expression
-from autotile.types import Dim3, Launch, LaunchStep
+from autotile.types import Dim3, Launch, LaunchStep, TensorMap
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,35 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Map:
+    """A tensor map (see types.TensorMap) of the memory that the argument `array` points to, where `when` holds.
+
+    `sizes`, `strides`, `box` and `offset` count elements: of the problem's dtype, or, with `of="result"`, of its
+    results'. The functions of the text take the maps that there are, in order, ahead of the kernel's arguments, as
+    `const __grid_constant__` structures of 128 bytes, aligned to 64.
+    """
+
+    array: str
+    sizes: tuple[str, ...]
+    strides: tuple[str, ...]
+    box: tuple[str, ...]
+    offset: str = "0"
+    of: str = "element"
+    when: str = "1"
+
+    def __post_init__(self) -> None:
+        if len(self.box) != len(self.sizes) or len(self.strides) != len(self.sizes) - 1 or len(self.sizes) > 5:
+            raise KernelError(
+                f"map of {self.array}: up to 5 sizes, as many sides of a box, and a stride for all but the first size, "
+                f"not {len(self.sizes)}, {len(self.box)} and {len(self.strides)}"
+            )
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        return (self.when, self.offset, *self.sizes, *self.strides, *self.box)
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """Geometry as expressions. `shared_bytes` (dynamic) has its one home here: template, launch and opt-in read it.
 
@@ -44,6 +74,7 @@ class LaunchPlan:
     scratch_bytes: str = "0"
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
+    maps: tuple[Map, ...] = ()
 
     def __post_init__(self) -> None:
         _require_sides("launch", self.grid, self.block)
@@ -62,11 +93,15 @@ class LaunchPlan:
     def expressions(self) -> tuple[str, ...]:
         """All that the launch is worked out from."""
         own = (*self.grid, *self.block, self.shared_bytes, self.static_shared_bytes, self.scratch_bytes)
-        return (*own, *(text for step in self.steps for text in (step.when, *step.grid, *step.block)))
+        steps = (text for step in self.steps for text in (step.when, *step.grid, *step.block))
+        return (*own, *steps, *(text for one in self.maps for text in one.expressions))
 
 
-def launch_under(plan: LaunchPlan, scope: Mapping[str, Any], where: str) -> Launch:
-    """The launch where every name is known. Raises ExpressionError for a side or a count that is no whole number."""
+def launch_under(plan: LaunchPlan, scope: Mapping[str, Any], where: str, arguments: Sequence[str] = ()) -> Launch:
+    """The launch where every name is known; `arguments` are the names of the kernel's, in order.
+
+    Raises ExpressionError for a side or a count that is no whole number.
+    """
     return Launch(
         _sides(plan.grid, scope, f"{where} grid"),
         _sides(plan.block, scope, f"{where} block"),
@@ -74,7 +109,24 @@ def launch_under(plan: LaunchPlan, scope: Mapping[str, Any], where: str) -> Laun
         Expression(plan.scratch_bytes, f"{where} scratch_bytes").whole(scope),
         _steps(plan.before, scope, where),
         _steps(plan.after, scope, where),
+        tuple(
+            _map(one, scope, f"{where} map of {one.array}", arguments.index(one.array))
+            for one in plan.maps
+            if Expression(one.when, f"{where} map of {one.array}, when").holds(scope)
+        ),
     )
+
+
+def _map(plan: Map, scope: Mapping[str, Any], where: str, argument: int) -> TensorMap:
+    dtype = str(scope["problem.dtype" if plan.of == "element" else "problem.result_dtype"])
+    itemsize = element_type(dtype).itemsize
+
+    def whole(texts: Sequence[str], what: str) -> tuple[int, ...]:
+        return tuple(Expression(text, f"{where}, {what}").whole(scope) for text in texts)
+
+    strides = tuple(stride * itemsize for stride in whole(plan.strides, "strides"))
+    (offset,) = whole((plan.offset,), "offset")
+    return TensorMap(argument, dtype, offset * itemsize, whole(plan.sizes, "sizes"), strides, whole(plan.box, "box"))
 
 
 def _steps(steps: Sequence[Step], scope: Mapping[str, Any], where: str) -> tuple[LaunchStep, ...]:

@@ -32,6 +32,7 @@ def validate(kernel: Kernel) -> None:
         raise KernelError(f"{kernel.entry!r} cannot be the name of a function in CUDA; set `entry` to another")
     _check_arguments(kernel)
     _check_inputs(kernel)
+    _check_maps(kernel)
     _check_values(kernel)
     for name in (*(derived.name for derived in kernel.derived), *(trait.name for trait in kernel.traits)):
         if name in RESERVED or not name.isidentifier():
@@ -120,6 +121,15 @@ def _check_inputs(kernel: Kernel) -> None:
             raise KernelError(f"array {array.name!r}: an output cannot take the place of what may not be there")
         if array.may_be and (array.may_be not in outputs or outputs[array.may_be].shape != array.shape):
             raise KernelError(f"array {array.name!r}: may_be {array.may_be!r} is no output of the same shape")
+
+
+def _check_maps(kernel: Kernel) -> None:
+    pointers = [argument.name for argument in kernel.arguments if isinstance(argument, (Input, Output, Scratch))]
+    for one in kernel.launch.maps:
+        if one.array not in pointers:
+            raise KernelError(f"map of {one.array!r}: no array and no scratch memory of the kernel is called so")
+        if one.of not in ("element", "result"):
+            raise KernelError(f"map of {one.array!r}: of must be element or result, not {one.of!r}")
 
 
 def _check_values(kernel: Kernel) -> None:
@@ -211,6 +221,9 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
     for step in kernel.launch.steps:
         for text in (step.when, *step.grid, *step.block):
             yield f"launch step {step.name}", text, known
+    for one in kernel.launch.maps:
+        for text in one.expressions:
+            yield f"map of {one.array}", text, known
     for side in kernel.trace_sizes:
         yield "trace_sizes", side, known
     if kernel.effort:
