@@ -156,8 +156,8 @@ class LaunchStep:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """An array as the Tensor Memory Accelerator (sm_90 on) sees it: boxes of it come to shared memory, and go back, with
-    a swizzle of 128 bytes.
+    """An array as the Tensor Memory Accelerator (sm_90 on) sees it: boxes of it come to shared memory, and go back,
+    with a swizzle of 128 bytes.
 
     The array begins `offset_bytes` behind the address that is the launch's argument number `argument`. `sizes`
     (elements of the type `dtype`) and `box` are those of each dimension, the one whose elements are neighbours first;

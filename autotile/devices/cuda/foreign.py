@@ -11,8 +11,9 @@ import numpy as np
 
 from autotile.devices.cuda.driver import current_context, error_words, libcuda
 from autotile.devices.cuda.packing import Address
+from autotile.devices.cuda.tensor_maps import MAP_BYTES, aligned_room, encoded
 from autotile.errors import LaunchError
-from autotile.types import Dim3
+from autotile.types import Dim3, TensorMap
 
 _CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
@@ -59,11 +60,15 @@ class ForeignModule:
 
 
 class Packed:
-    """A launch's values where cuLaunchKernel reads them."""
+    """A launch's values where cuLaunchKernel reads them, tensor maps first."""
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, values: Sequence[Any], maps: Sequence[TensorMap] = ()) -> None:
+        self._rooms = [aligned_room() for _ in maps]
+        for one, (_, place) in zip(maps, self._rooms, strict=True):
+            ctypes.memmove(place, encoded(one, int(values[one.argument] or 0)), MAP_BYTES)
         self._boxes = [_box(value) for value in values]
-        self.pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(box) for box in self._boxes])
+        places = [*(place for _, place in self._rooms), *(ctypes.addressof(box) for box in self._boxes)]
+        self.pointers = (ctypes.c_void_p * len(places))(*places)
 
 
 def _box(value: Any) -> Any:

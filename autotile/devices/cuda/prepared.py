@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.cuda.driver import current_context, error_words, libcuda
+from autotile.devices.cuda.tensor_maps import MAP_BYTES, aligned_room, encoded
 from autotile.errors import LaunchError
-from autotile.types import SCRATCH, Dim3
+from autotile.types import SCRATCH, Dim3, TensorMap
 
 _CU_POINTER_ATTRIBUTE_CONTEXT = 1
 
@@ -58,10 +59,12 @@ class PreparedLaunch:
     each launch has a buffer to itself.
     """
 
-    def __init__(self, module: Any, calls: Sequence[PreparedCall], arguments: Sequence[Any]) -> None:
-        self._module, self._calls, self._arguments = module, tuple(calls), tuple(arguments)
+    def __init__(
+        self, module: Any, calls: Sequence[PreparedCall], arguments: Sequence[Any], maps: Sequence[TensorMap] = ()
+    ) -> None:
+        self._module, self._calls, self._arguments, self._maps = module, tuple(calls), tuple(arguments), tuple(maps)
         self._run = _launcher()
-        self._free = [_Buffer(self._calls, self._arguments)]
+        self._free = [_Buffer(self._calls, self._arguments, self._maps)]
 
     def launch(self, addresses: list[int], stream: int, values: tuple[Any, ...] = (), scratch: int = 0) -> int:
         """Queues the launch, and gives the driver's status: 0, or that of the first call that was refused.
@@ -73,7 +76,7 @@ class PreparedLaunch:
         try:
             buffer = free.pop()
         except IndexError:  # as many threads are launching as there are buffers
-            buffer = _Buffer(self._calls, self._arguments)
+            buffer = _Buffer(self._calls, self._arguments, self._maps)
         buffer.addresses[:] = addresses  # type: ignore[assignment]
         if buffer.stream != stream:
             buffer.set_stream(stream)
@@ -81,6 +84,8 @@ class PreparedLaunch:
             buffer.set_values(values)
         if scratch:
             buffer.scratch.value = scratch
+        if buffer.maps:
+            buffer.set_maps()
         run, parameters = self._run, buffer.parameters
         for function, config in buffer.stages:
             status = run(config, function, parameters, None)
@@ -93,9 +98,13 @@ class PreparedLaunch:
 class _Buffer:
     """Room for the arguments of one launch at a time."""
 
-    __slots__ = ("_configs", "_held", "_scalars", "addresses", "parameters", "scratch", "stages", "stream", "values")
+    __slots__ = (
+        "_configs", "_held", "_scalars", "addresses", "maps", "parameters", "scratch", "stages", "stream", "values",
+    )  # fmt: skip
 
-    def __init__(self, calls: Sequence[PreparedCall], arguments: Sequence[Any]) -> None:
+    def __init__(
+        self, calls: Sequence[PreparedCall], arguments: Sequence[Any], maps: Sequence[TensorMap] = ()
+    ) -> None:
         self.addresses = (ctypes.c_uint64 * len({a.index for a in arguments if type(a) is Moving}))()
         self.scratch = ctypes.c_uint64()
         self.values = tuple(argument for argument in arguments if type(argument) in _BOXES)
@@ -103,6 +112,14 @@ class _Buffer:
         self._held: list[Any] = []  # what the parameters point to
         scalars = iter(self._scalars)
         places = [self._place(argument, scalars) for argument in arguments]
+        rooms = [aligned_room() for _ in maps]
+        self._held += [room for room, _ in rooms]
+        # A map, its room's address, where its array's address stands, and the address that it was last made for.
+        self.maps: list[list[Any]] = [
+            [one, place, ctypes.c_uint64.from_address(places[one.argument]), None]
+            for one, (_, place) in zip(maps, rooms, strict=True)
+        ]
+        places = [*(place for _, place in rooms), *places]
         self.parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
         self._configs = [LaunchConfig(call.grid, call.block, call.shared_bytes) for call in calls]
         # Without argument types ctypes takes its own objects as they are, which costs a tenth of converting them.
@@ -125,6 +142,13 @@ class _Buffer:
         for config in self._configs:
             config.stream = stream
         self.stream = stream
+
+    def set_maps(self) -> None:
+        for entry in self.maps:
+            address = entry[2].value
+            if address != entry[3]:
+                ctypes.memmove(entry[1], encoded(entry[0], address), MAP_BYTES)
+                entry[3] = address
 
     def set_values(self, values: tuple[Any, ...]) -> None:
         for box, value in zip(self._scalars, values, strict=True):

@@ -56,6 +56,7 @@ class CudaProgram:
         """Dynamic shared memory that was opted in so far; 0 when never."""
         self._format: tuple[type, ...] | None = None
         self._ready: dict[int, Ready] = {}
+        self._packed: dict[tuple[Any, ...], tuple[Ready, Packed]] = {}
         self._lock = threading.Lock()
         self._foreign: ForeignModule | None = None
 
@@ -65,6 +66,9 @@ class CudaProgram:
 
         Raises LaunchError before the launch when the geometry cannot run, pycuda's errors when CUDA refuses it.
         """
+        if launch.maps:  # which pycuda binds none of
+            self.launch_foreign(launch, arguments, 0 if stream is None else int(stream.handle))
+            return
         ready = self.ready(launch)
         values = self._values(arguments)
         for call in ready.calls:
@@ -79,10 +83,21 @@ class CudaProgram:
         the driver's library.
         """
         ready = self.ready(launch)
-        packed = Packed([as_value(argument) for argument in arguments])
+        packed = self._packed_with_maps(ready, arguments) if launch.maps else Packed(list(map(as_value, arguments)))
         module, functions = self._foreign_functions(ready)
         for function, call in zip(functions, ready.calls, strict=True):
             module.launch(function, call.grid, call.block, call.shared_bytes, packed, stream)
+
+    def _packed_with_maps(self, ready: Ready, arguments: Sequence[Any]) -> Packed:
+        """Kept for the next launch on the same addresses, as timing makes many of."""
+        values = [as_value(argument) for argument in arguments]
+        key = (id(ready), *map(type, values), *values)
+        found = self._packed.get(key)
+        if found is None or found[0] is not ready:
+            if len(self._packed) >= MOST_READY:
+                self._packed = {}
+            found = self._packed[key] = (ready, Packed(values, ready.launch.maps))
+        return found[1]
 
     def prepare(self, launch: Launch, arguments: Sequence[Any]) -> PreparedLaunch:
         """The launch, checked, for calls that differ in their addresses alone. The device's context must be current."""
@@ -92,7 +107,7 @@ class CudaProgram:
             PreparedCall(function, call.grid, call.block, call.shared_bytes)
             for function, call in zip(functions, ready.calls, strict=True)
         ]
-        return PreparedLaunch(module, calls, arguments)
+        return PreparedLaunch(module, calls, arguments, launch.maps)
 
     def _foreign_functions(self, ready: Ready) -> tuple[ForeignModule, list[ctypes.c_void_p]]:
         """What is called, loaded through the driver's library, its shared memory opted in."""
