@@ -54,7 +54,7 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     for name, kernel in kernels.items():
         say(f"  {name:<12} {kernel.doc}")
         for one in kernel.instead:
-            say(f"  {'':<12} its place is taken by {one.kernel} where {one.when}")
+            say(f"  {'':<12} {one.kernel} serves in its place where {one.when}")
     say("configs")
     for config in configs:
         say(f"  {config:<16} autotile search {config}")
