@@ -86,7 +86,7 @@ def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str 
 
     found = load_kernel(kernel, templates)
     others = {one.kernel: stand_in(found, one, templates) for one in found.instead}
-    served = [(one, served_dtypes(found, one, templates)) for one in found.instead]
+    served = [(one, served_dtypes(found, one, others[one.kernel])) for one in found.instead]
     store, store_shipped = Store(), ShippedStore()
     if json_path:
         names = (found.name, *others)

@@ -59,10 +59,9 @@ def stand_in(public: Kernel, one: Instead, extra: Roots = ()) -> Kernel:
     return other
 
 
-def served_dtypes(public: Kernel, one: Instead, extra: Roots = ()) -> tuple[str, ...]:
-    """The dtypes that an entry of `instead` takes on some GPU of the table."""
-    dtypes = stand_in(public, one, extra).dtypes
-    return tuple(dtype for dtype in dtypes if _gpus_for(public, one, dtype))
+def served_dtypes(public: Kernel, one: Instead, other: Kernel) -> tuple[str, ...]:
+    """The dtypes that an entry of `instead`, of that kernel, takes on some GPU of the table."""
+    return tuple(dtype for dtype in other.dtypes if _gpus_for(public, one, dtype))
 
 
 def folders_of(name: str, extra: Roots = ()) -> tuple[str, ...]:
@@ -88,7 +87,7 @@ def _why_none(public: Kernel, dtype: str, info: DeviceInfo, extra: Roots) -> str
     """What is lacking: a GPU, or the dtype."""
     known = {public.name: public.dtypes}
     for one in public.instead:
-        served = served_dtypes(public, one, extra)
+        served = served_dtypes(public, one, stand_in(public, one, extra))
         if dtype in served:
             return (
                 f"{public.name} {dtype} is served by the kernel {one.kernel}, where {one.when}, and {info.name} "

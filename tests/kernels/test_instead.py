@@ -92,7 +92,7 @@ def test_a_dtype_for_which_the_gpu_is_lacking() -> None:
 
 
 def test_what_is_served_and_whose_records_count() -> None:
-    assert served_dtypes(COPIED, COPIED.instead[0], PUBLIC) == ("int32", "float64")
+    assert served_dtypes(COPIED, COPIED.instead[0], load_kernel("copied_fast", PUBLIC)) == ("int32", "float64")
     assert folders_of("copied", PUBLIC) == ("copied", "copied_fast")
     assert folders_of("copied_fast", PUBLIC) == ("copied_fast",)
     assert folders_of("gone", PUBLIC) == ("gone",)
