@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autotile.types import IN_PLACE, OFFSET, Value
 
 if TYPE_CHECKING:
-    from autotile.kernels import Kernel, Parameter
+    from autotile.kernels import Instead, Kernel, Parameter
 
 
-def definition_lines(kernel: Kernel) -> Iterator[str]:
+Served = Sequence[tuple["Instead", Sequence[str]]]
+"""What takes a kernel's place, each with the dtypes that it does so for."""
+
+
+def definition_lines(kernel: Kernel, served: Served = ()) -> Iterator[str]:
     from autotile.space.rules import DEVICE_RULES
 
     yield f"{kernel.name}: {kernel.doc}"
     yield f"  problem     {', '.join(kernel.dimensions)}; dtypes {', '.join(kernel.dtypes)}"
     if kernel.opaque:
         yield "              what is tuned for one dtype serves all of its size"
+    if served:
+        yield "  other kernels that serve under its name: dtypes, and where (the first that fits)"
+    for one, dtypes in served:
+        yield f"    {one.kernel:<16} {' '.join(dtypes) or 'none'}\n    {'':<16} where {one.when}"
+        if one.doc:
+            yield f"    {'':<16} {one.doc}"
     yield "  what a problem may say beside, and what it is where left out"
     for name, usual, doc in _options(kernel):
         yield f"    {name:<16} {usual}\n    {'':<16} {doc}"
@@ -75,6 +86,13 @@ def kernel_document(kernel: Kernel) -> dict[str, Any]:
         "rules": [{"expression": rule.expression, "message": rule.message} for rule in kernel.rules],
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
     }
+
+
+def instead_objects(kernel: Kernel, served: Served = ()) -> list[dict[str, Any]]:
+    """What takes the kernel's place; with `served`, the dtypes too."""
+    if served:
+        return [{**asdict(one), "dtypes": list(dtypes)} for one, dtypes in served]
+    return [asdict(one) for one in kernel.instead]
 
 
 def _options(kernel: Kernel) -> Iterator[tuple[str, str, str]]:

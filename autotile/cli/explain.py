@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -53,9 +53,9 @@ def explain(
         raise click.UsageError(f"--svg {svg_path}: that is a folder")
     if svg_path and not Path(svg_path).absolute().parent.is_dir():
         raise click.UsageError(f"--svg {svg_path}: there is no folder {Path(svg_path).absolute().parent}")
-    found, asked, configuration = read_point(kernel, sets, preset, dtype, problem, templates)
-    opened = device_named(device, partial(open_device, note=note))
-    explanation = explain_point(found, asked, configuration, opened, profile=profile, changes=not no_changes)
+    opening = cache(lambda: device_named(device, partial(open_device, note=note)))
+    found, asked, configuration = read_point(kernel, sets, preset, dtype, problem, templates, lambda: opening().info)
+    explanation = explain_point(found, asked, configuration, opening(), profile=profile, changes=not no_changes)
     if svg_path:
         from autotile.insight.picture import picture
 

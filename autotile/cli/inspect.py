@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotile.cli.definition import definition_lines, kernel_document
+from autotile.cli.definition import definition_lines, instead_objects, kernel_document
 from autotile.cli.options import json_option, note, say, templates_option, write_json
 from autotile.cli.point import point_options, read_point
 from autotile.errors import EXIT_OK
@@ -40,6 +41,7 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     if json_path:
         document: dict[str, Any] = {
             "kernels": {name: kernel.doc for name, kernel in kernels.items()},
+            "instead": {name: instead_objects(kernel) for name, kernel in kernels.items() if kernel.instead},
             "configs": configs,
             "devices": devices,
             "tuned": [to_object(record) for record in bests],
@@ -51,6 +53,8 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
     say("kernels")
     for name, kernel in kernels.items():
         say(f"  {name:<12} {kernel.doc}")
+        for one in kernel.instead:
+            say(f"  {'':<12} {one.kernel} serves in its place where {one.when}")
     say("configs")
     for config in configs:
         say(f"  {config:<16} autotile search {config}")
@@ -74,26 +78,35 @@ def list_(templates: tuple[Path, ...], json_path: str | None) -> int:
 @templates_option
 @json_option
 def show(kernel: str, failed: bool, templates: tuple[Path, ...], json_path: str | None) -> int:
-    """Show KERNEL's parameters, rules, presets and records."""
+    """Show KERNEL's parameters, rules, presets and records, and those of the kernels that serve under its name."""
     from autotile.kernels import load_kernel
+    from autotile.kernels.instead import served_dtypes, stand_in
     from autotile.store import ShippedStore, Store
     from autotile.store.serial import to_object
 
     found = load_kernel(kernel, templates)
-    store = Store()
-    records, bests, shipped = store.records(found.name), store.bests(found.name), ShippedStore().bests(found.name)
+    others = {one.kernel: stand_in(found, one, templates) for one in found.instead}
+    served = [(one, served_dtypes(found, one, others[one.kernel])) for one in found.instead]
+    store, store_shipped = Store(), ShippedStore()
     if json_path:
-        kept = {"records": records, "shipped": shipped}
+        names = (found.name, *others)
+        kept = {
+            "records": [record for name in names for record in store.records(name)],
+            "shipped": [record for name in names for record in store_shipped.bests(name)],
+        }
         objects = {name: [to_object(record) for record in some] for name, some in kept.items()}
-        write_json(json_path, kernel_document(found) | objects)
+        write_json(json_path, kernel_document(found) | {"instead": instead_objects(found, served)} | objects)
         if json_path == "-":
             return EXIT_OK
-    for line in (
-        *definition_lines(found),
-        *_record_lines(found, records, bests, failed),
-        *_shipped_lines(found, shipped),
-    ):
+    for line in definition_lines(found, served):
         say(line)
+    for one in (found, *others.values()):
+        if others:
+            say(f"  of {one.name}")
+        for line in _record_lines(one, store.records(one.name), store.bests(one.name), failed):
+            say(line)
+        for line in _shipped_lines(one, store_shipped.bests(one.name)):
+            say(line)
     return EXIT_OK
 
 
@@ -140,6 +153,10 @@ def _shipped_lines(kernel: Kernel, shipped: Sequence[Record]) -> Iterator[str]:
 @click.command()
 @click.argument("kernel")
 @point_options
+@click.option(
+    "--device", "-d", default="h200", envvar="AUTOTILE_DEVICE", show_default=True,
+    help="The GPU that the kernel is chosen for: auto, cuda:N, emulator:GPU or GPU.",
+)  # fmt: skip
 @click.option("--unaligned", is_flag=True, help="The text for arrays that are aligned to single elements.")
 @templates_option
 def render(
@@ -148,18 +165,20 @@ def render(
     preset: str | None,
     dtype: str | None,
     problem: str | None,
+    device: str,
     unaligned: bool,
     templates: tuple[Path, ...],
 ) -> int:
     """Print the CUDA source of one configuration of KERNEL. Nothing is run."""
     from autotile.codegen import render as render_source
-    from autotile.devices.gpus import find_gpu
+    from autotile.devices.select import limits_of
     from autotile.dtypes import element_type
     from autotile.report.formats.common import launch_lines
     from autotile.space import violations
 
-    found, asked, configuration = read_point(kernel, sets, preset, dtype, problem, templates)
-    for message in violations(found, asked, find_gpu("h200"), configuration):
+    limits = cache(lambda: limits_of(device, note))
+    found, asked, configuration = read_point(kernel, sets, preset, dtype, problem, templates, limits)
+    for message in violations(found, asked, limits(), configuration):
         note(f"not a feasible configuration: {message}")
     alignment = element_type(asked.dtype).itemsize if unaligned else None  # None: as the problem's offset leaves it
     source = render_source(found, asked, configuration, alignment)

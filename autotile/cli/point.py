@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from autotile.kernels import Kernel
+    from autotile.kernels.instead import DeviceOf
     from autotile.types import Configuration, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,14 +43,16 @@ def read_point(
     dtype: str | None,
     problem: str | None,
     templates: Sequence[Path],
+    device: DeviceOf,
 ) -> tuple[Kernel, Problem, Configuration]:
-    """What the options name. Raises UsageError where one is at fault."""
+    """What the options name, of the kernel that serves on `device`. Raises UsageError where one is at fault."""
     from autotile.kernels import load_kernel
+    from autotile.kernels.instead import resolve
     from autotile.kernels.points import point_of
     from autotile.spec.load import parse_problem, parse_set
 
-    found = load_kernel(kernel, templates)
+    given = {} if problem is None else parse_problem(problem)
+    stated = given.pop("dtype", None)
+    found, named = resolve(load_kernel(kernel, templates), stated if dtype is None else dtype, device, templates)
     configuration = point_of(found, preset, {name: value for _, name, value in map(parse_set, sets)})
-    sizes = {**dict.fromkeys(found.dimensions, USUAL_SIDE), **({} if problem is None else parse_problem(problem))}
-    stated = sizes.pop("dtype", None)
-    return found, found.problem(sizes, stated if dtype is None else dtype), configuration
+    return found, found.problem({**dict.fromkeys(found.dimensions, USUAL_SIDE), **given}, named), configuration

@@ -65,6 +65,7 @@ def search(
     a T4 file, or autotile's own records) is replayed: nothing is run or saved.
     """
     from autotile.cli.replay import replay_lines
+    from autotile.cli.text import load_line
     from autotile.devices.replay.device import ReplayDevice
     from autotile.runtime.search import what_to_search
     from autotile.spec.load import parse_problem
@@ -78,9 +79,11 @@ def search(
         return _dry_run(specs, opened, json_path)
     results = _run(specs, opened, fresh, jobs)
     replayed = opened if isinstance(opened, ReplayDevice) else None
+    asked_as = {problem: spec.asked_as for spec in specs for problem in spec.problems}
     for result in results:
         if replayed is None:
-            _summary(result, device, templates, to_stderr=json_path == "-")
+            line = load_line(result.problem, device, templates, asked_as.get(result.problem, ""))
+            _summary(result, line, templates, to_stderr=json_path == "-")
             continue
         for line in replay_lines(result, replayed):
             (note if json_path == "-" else to_stdout)(line)
@@ -105,8 +108,8 @@ def _run(specs: Sequence[Spec], device: Device, fresh: bool, jobs: int | None) -
         return search_all(specs, device, store, jobs, fresh, progress)
 
 
-def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_stderr: bool) -> None:
-    from autotile.cli.text import STOPPED, load_line, memory_line, phases_line, time_of
+def _summary(result: SearchResult, load_line: str, templates: Sequence[Path], to_stderr: bool) -> None:
+    from autotile.cli.text import STOPPED, memory_line, phases_line, time_of
     from autotile.report.rates import rate
 
     say = note if to_stderr else to_stdout
@@ -134,7 +137,7 @@ def _summary(result: SearchResult, device: str, templates: Sequence[Path], to_st
         say("  These points are on record; what is loaded as best comes from a search of the space.")
         return
     say("  load it in Python:")
-    say(f"      import autotile\n      {load_line(result.problem, device, templates)}")
+    say(f"      import autotile\n      {load_line}")
 
 
 def _why_nothing(result: SearchResult, templates: Sequence[Path]) -> str:

@@ -22,8 +22,10 @@ def time_text(measurement: Measurement | None) -> str:
     return f"≈{value} (estimate)" if measurement.estimated else value
 
 
-def load_line(problem: Problem, device: str = "auto", templates: Sequence[Path] = ()) -> str:
-    """The line of Python that loads the winner of a search on `device` with extra `templates`."""
+def load_line(problem: Problem, device: str = "auto", templates: Sequence[Path] = (), asked_as: str = "") -> str:
+    """The line of Python that loads the winner of a search on `device` with extra `templates`; by the kernel's public
+    name where it was asked for so."""
+    name = asked_as or problem.kernel
     options: dict[str, object] = {**problem.asked, "dtype": problem.dtype}
     if device != "auto":
         options["device"] = device
@@ -32,7 +34,7 @@ def load_line(problem: Problem, device: str = "auto", templates: Sequence[Path] 
     given = ", ".join(
         f"{name}={value if isinstance(value, bool) else json.dumps(value)}" for name, value in options.items()
     )
-    return f"{problem.kernel} = autotile.load({json.dumps(problem.kernel)}, {given})"
+    return f"{name} = autotile.load({json.dumps(name)}, {given})"
 
 
 def phases_line(result: SearchResult) -> str:

@@ -14,7 +14,7 @@ FORMATS = ("json", "csv", "markdown", "cuda", "t4")
 
 @click.command()
 @click.option("--device", "-d", help="Only this device, by its name or a part of it.")
-@click.option("--kernel", "-k", help="Only this kernel.")
+@click.option("--kernel", "-k", help="Only this kernel, and those that serve under its name.")
 @click.option(
     "--format", "-f", "format_", type=click.Choice(FORMATS), default="json", show_default=True, help="What to write."
 )
@@ -28,13 +28,15 @@ def export(
     """Write the best of each problem, per GPU; with --format t4 every trial on record."""
     from autotile.assets import home_dir
     from autotile.kernels import load_kernel
+    from autotile.kernels.instead import folders_of
     from autotile.report import export as export_records
     from autotile.store import Store
 
-    store = Store()
+    read = Store().records if format_ == "t4" else Store().bests
     records = [
         record
-        for record in (store.records(kernel) if format_ == "t4" else store.bests(kernel))
+        for name in ((None,) if kernel is None else folders_of(kernel, templates))
+        for record in read(name)
         if device is None or device.lower() in record.identity.device.lower()
     ]
     if not records:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @device_option
-@click.option("--kernel", "-k", help="Only this kernel.")
+@click.option("--kernel", "-k", help="Only this kernel, and those that serve under its name.")
 @click.option("--sanitize", is_flag=True, help="Also run compute-sanitizer's memcheck and racecheck (on a GPU).")
 @templates_option
 @json_option
@@ -29,6 +29,7 @@ def verify(device: str, kernel: str | None, sanitize: bool, templates: tuple[Pat
     from autotile.build import Builder
     from autotile.devices.select import open_device
     from autotile.kernels import load_kernel
+    from autotile.kernels.instead import folders_of
     from autotile.measure.sanitize import TOOLS
     from autotile.store import Store
     from autotile.tuner.verify import verify as verify_records
@@ -37,7 +38,8 @@ def verify(device: str, kernel: str | None, sanitize: bool, templates: tuple[Pat
     check_json_path(json_path)
     opened = open_device(device, note)
     store = Store()
-    records = store.bests(kernel, opened.info.name)
+    names = (None,) if kernel is None else folders_of(kernel, templates)
+    records = [record for name in names for record in store.bests(name, opened.info.name)]
     if not records:
         of = f" of {kernel}" if kernel else ""
         raise NotTuned(f"nothing{of} is saved for {opened.info.name}: `autotile search` makes something to verify")

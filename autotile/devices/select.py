@@ -6,10 +6,18 @@ import re
 from collections.abc import Callable
 
 from autotile.devices.base import Device
+from autotile.devices.gpus import gpu_table
+from autotile.devices.info import DeviceInfo
 from autotile.errors import DeviceNotFound, UsageError
 from autotile.suggest import did_you_mean
 
 KINDS = ("auto", "cuda", "emulator", "replay")
+
+
+def limits_of(name: str, note: Callable[[str], None] = lambda message: None) -> DeviceInfo:
+    """What is known of a device as `open_device` names it, or of a GPU of the table by its id, which nothing opens."""
+    table = gpu_table()
+    return table[name.lower()] if name.lower() in table else open_device(name, note).info
 
 
 def open_device(name: str = "auto", note: Callable[[str], None] = lambda message: None) -> Device:

@@ -4,6 +4,7 @@ from autotile.kernels.declarations import (
     Argument,
     Derived,
     Input,
+    Instead,
     OptionalSize,
     Output,
     Parameter,
@@ -16,6 +17,7 @@ from autotile.kernels.declarations import (
     Trait,
 )
 from autotile.kernels.definition import Arrays, Kernel
+from autotile.kernels.instead import kernel_for
 from autotile.kernels.launching import LaunchPlan, Map, Step
 from autotile.kernels.loader import Roots, beside, kernel_folders, load_kernel
 
@@ -24,6 +26,7 @@ __all__ = [
     "Arrays",
     "Derived",
     "Input",
+    "Instead",
     "Kernel",
     "LaunchPlan",
     "Map",
@@ -41,5 +44,6 @@ __all__ = [
     "Trait",
     "beside",
     "kernel_folders",
+    "kernel_for",
     "load_kernel",
 ]

@@ -1,4 +1,5 @@
-"""The parts of a kernel's declaration: parameters, derived values, rules, traits, sizes, switches, arguments.
+"""The parts of a kernel's declaration: parameters, derived values, rules, traits, sizes, switches, arguments, and who
+serves in its place.
 
 How it is launched is declared in launching.py.
 """
@@ -199,6 +200,21 @@ class ShapeClass:
 
 
 @dataclass(frozen=True)
+class Instead:
+    """Another kernel's folder, which serves under this kernel's name those of its own dtypes for which `when` holds.
+
+    `when` is an expression over `problem.dtype` and `device.*`.
+    """
+
+    kernel: str
+    when: str
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        _require_texts(self, "kernel", "when", "doc")
+
+
+@dataclass(frozen=True)
 class Size:
     """A size of the problem, passed by value as a 32-bit int."""
 
@@ -232,7 +248,7 @@ class Scratch:
 Argument = Input | Output | Size | Scalar | Scratch
 
 
-def _require_texts(declared: OptionalSize | ShapeClass | Switch, *fields: str) -> None:
+def _require_texts(declared: Instead | OptionalSize | ShapeClass | Switch, *fields: str) -> None:
     for field in fields:
         if not isinstance(getattr(declared, field), str):
             raise KernelError(f"{declared!r}: {field} must be a text, not {getattr(declared, field)!r}")

@@ -30,6 +30,7 @@ from autotile.kernels.declarations import (
     Argument,
     Derived,
     Input,
+    Instead,
     OptionalSize,
     Output,
     Parameter,
@@ -60,8 +61,10 @@ CheckSizes = tuple[int, ...] | Mapping[str, int]
 
 _TUPLES = (
     "dimensions", "optional", "switches", "dtypes", "arguments", "parameters", "derived", "rules", "traits", "classes",
-    "in_place", "check_sizes", "trace_sizes",
+    "in_place", "check_sizes", "trace_sizes", "instead",
 )  # fmt: skip
+
+_HOLDING = (("optional", OptionalSize), ("switches", Switch), ("classes", ShapeClass), ("instead", Instead))
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ class Kernel:
     it, by how near they are.
     `deterministic` is false for a kernel whose results may differ in the last bits from run to run, as sums through
     atomics do; of any other, a result that moves is a race.
+    `instead` names other folders that serve under this kernel's name, each some dtypes on some devices, also such as
+    this kernel does not have; the first that fits does (see instead.py).
     """
 
     name: str
@@ -112,6 +117,7 @@ class Kernel:
     trace_sizes: tuple[str, ...] = ()
     effort: str = ""
     deterministic: bool = True
+    instead: tuple[Instead, ...] = ()
     entry: str = ""
     folder: Path = Path()
 
@@ -122,7 +128,7 @@ class Kernel:
                 raise KernelError(
                     f"kernel {self.name}: {what} must be a tuple, such as (…,), not {getattr(self, what)!r}"
                 )
-        for what, kind in (("optional", OptionalSize), ("switches", Switch), ("classes", ShapeClass)):
+        for what, kind in _HOLDING:
             if not all(isinstance(entry, kind) for entry in getattr(self, what)):
                 raise KernelError(f"kernel {self.name}: {what} holds {kind.__name__}(…), not {getattr(self, what)!r}")
         if not isinstance(self.opaque, bool):

@@ -50,6 +50,7 @@ def validate(kernel: Kernel) -> None:
         if beside := set(named) & {switch.name for switch in kernel.switches}:
             raise KernelError(f"check_sizes name the switch {min(beside)!r}: a winner proves itself with its own")
         kernel.problem(named)
+    _check_instead(kernel)
     _check_defaults(kernel)
     for problem in _switched(kernel, dict.fromkeys(kernel.dimensions, 1)):
         _try_out(kernel, problem)
@@ -150,6 +151,17 @@ def _check_values(kernel: Kernel) -> None:
         raise KernelError("the launch has scratch_bytes, but no argument is a Scratch(…), which points to them")
 
 
+def _check_instead(kernel: Kernel) -> None:
+    """Of those that serve in its place: another name than its own, and a `when` that comes to a yes or no."""
+    fields = DeviceInfo.__dataclass_fields__.items()
+    scope = {f"device.{name}": "" if field.type == "str" else 1 for name, field in fields}
+    scope |= {"device.compute_capability": 1, "problem.dtype": kernel.dtypes[0]}
+    for one in kernel.instead:
+        if one.kernel == kernel.name:
+            raise KernelError(f"instead names the kernel {one.kernel!r} itself; it names another folder")
+        Expression(one.when, f"instead {one.kernel}").holds(scope)
+
+
 def _check_gaps(kernel: Kernel, array: Input | Output) -> None:
     """Pitch and step are optional sizes of their own, of arrays that have rows and matrices."""
     optional = [size.name for size in kernel.optional]
@@ -228,6 +240,8 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
         yield "trace_sizes", side, known
     if kernel.effort:
         yield "effort", kernel.effort, known | DEVICE_NAMES
+    for one in kernel.instead:
+        yield f"instead {one.kernel}", one.when, {"problem.dtype"} | DEVICE_NAMES
     for trait in kernel.traits:
         yield f"trait {trait.name}", trait.expression, known
     for rule in kernel.rules:

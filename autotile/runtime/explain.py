@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from autotile.devices.base import Device
@@ -12,6 +13,7 @@ from autotile.insight.beside import with_profile
 from autotile.insight.explain import explain_variant
 from autotile.insight.explanation import Explanation
 from autotile.kernels import Kernel, Roots, load_kernel
+from autotile.kernels.instead import resolve
 from autotile.kernels.points import point_of
 from autotile.measure.variant import make_variant
 from autotile.runtime.load import opened_device
@@ -55,11 +57,11 @@ def explain(
     require(preset is None or isinstance(preset, str), "preset", preset, "a preset's name")
     require(config is None or isinstance(config, Mapping), "config", config, "a dict of parameters' values")
     require_device(device)
-    found = load_kernel(kernel, templates)
+    opening = cache(lambda: device_named(device))
+    public = load_kernel(kernel, templates)
+    found, named = resolve(public, dtype_name(dtype), lambda: opening().info, templates)
     point = point_of(found, preset, config or {})
-    return explain_point(
-        found, found.problem(sizes, dtype_name(dtype)), point, device_named(device), profile=profile, changes=changes
-    )
+    return explain_point(found, found.problem(sizes, named), point, opening(), profile=profile, changes=changes)
 
 
 def explain_loaded(kernel: TunedKernel, *, profile: bool = False, changes: bool = True) -> Explanation:

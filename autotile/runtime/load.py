@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,8 +11,9 @@ from autotile.codegen import template_digest
 from autotile.devices.base import Device
 from autotile.devices.select import open_device
 from autotile.errors import NotTuned, UsageError
-from autotile.kernels import Roots, load_kernel
-from autotile.runtime.choose import DEFAULT, EXACT, Choice, choose
+from autotile.kernels import Kernel, Roots, load_kernel
+from autotile.kernels.instead import resolve
+from autotile.runtime.choose import DEFAULT, EXACT, SAME_ARCH, Choice, choose
 from autotile.runtime.notes import warn_once
 from autotile.runtime.requests import dtype_name, require, require_device, require_store, require_templates
 from autotile.runtime.tuned import TunedKernel
@@ -35,7 +37,8 @@ def load(
         c = matmul(a, b)
 
     `sizes` are the kernel's dimensions, and what else its problems may say (a batch, a pitch, `offset`, `in_place`);
-    `dtype` a name such as "float32" or a numpy dtype (the kernel's first where left out). Results under AUTOTILE_HOME
+    `dtype` a name such as "float32" or a numpy dtype (the kernel's first where left out). Where several folders serve
+    under the name (`Kernel.instead`), dtype and device say which. Results under AUTOTILE_HOME
     serve, and those that ship with autotile; a `store` that is given serves alone. What was not tuned exactly falls
     back (see `TunedKernel.match`) and says so once; with `strict` it raises NotTuned naming the fields that differ.
     Nothing is compiled when the binary is in the cache.
@@ -49,8 +52,9 @@ def load(
         raise UsageError(f"{device} runs nothing, so no kernel can be loaded for it; use auto, cuda:N or emulator")
     require_templates(templates)
     require_store(store)
-    found = load_kernel(kernel, templates)
-    problem = found.problem(sizes, dtype_name(dtype))
+    public = load_kernel(kernel, templates)
+    found, named = resolve(public, dtype_name(dtype), lambda: opened_device(device).info, templates)
+    problem = found.problem(sizes, named)
     opened = opened_device(device)
     template = template_digest(found)
     saved, shipped = (Store(), ShippedStore()) if store is None else (store, None)
@@ -61,6 +65,7 @@ def load(
     choice = chosen(problem)
     if choice.match != EXACT:
         message = f"{found.name} {problem.label} on {opened.info.name}: {_explain(choice)}"
+        message += _left_behind(public, problem, choice, opened, saved, shipped)
         if strict:
             raise NotTuned(f"{message}. Tune it with `autotile search`, or load without strict=True")
         warn_once(message, stacklevel=3)
@@ -88,6 +93,19 @@ def _say_what_changed(what: str, tuned: Identity, device: Device) -> None:
 def opened_device(name: str) -> Device:
     """Devices are opened once a process."""
     return open_device(name, warn_once)
+
+
+def _left_behind(
+    public: Kernel, problem: Problem, choice: Choice, device: Device, saved: RecordStore, shipped: ShippedStore | None
+) -> str:
+    """What was tuned exactly for the public kernel before another folder served in its place, and nothing for that."""
+    if problem.kernel == public.name or choice.match not in (SAME_ARCH, DEFAULT):
+        return ""
+    before = replace(problem, kernel=public.name)
+    stores = [store for store in (saved, shipped) if store is not None]
+    if not any(store.best(public.name, before, device.info.name) for store in stores):
+        return ""
+    return f"; what was tuned for the kernel {public.name} does not serve here any more: {problem.kernel} does"
 
 
 def _explain(choice: Choice) -> str:

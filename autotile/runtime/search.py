@@ -21,7 +21,6 @@ from autotile.runtime.requests import (
     require_texts,
 )
 from autotile.spec import Spec
-from autotile.spec.load import with_problems
 from autotile.store import open_store
 from autotile.tuner import Listener, SearchResult, search_all
 from autotile.tuner.replayed import is_recording, specs_and_device
@@ -67,7 +66,7 @@ def search(
         """Warns of what is said, `depth` frames above: where `search` was called."""
         return lambda message: warnings.warn(message, AutotileWarning, stacklevel=depth)
 
-    specs, opened = what_to_search(config, problems, device, overrides, templates, noting(6))
+    specs, opened = what_to_search(config, problems, device, overrides, templates, noting(5))
     return search_all(specs, opened, open_store(noting(4)), jobs, fresh, listener)
 
 
@@ -85,8 +84,5 @@ def what_to_search(
     """
     if problems and is_recording(Path(config)):
         raise UsageError(f"{config} holds the recorded times of one problem, which is replayed: name no other")
-    specs, opened = specs_and_device(config, device, overrides, templates, note)
-    if not problems:
-        return specs, opened
     named = [{**one, "dtype": dtype_name(one["dtype"])} if "dtype" in one else one for one in problems]
-    return with_problems(specs, named), opened
+    return specs_and_device(config, device, overrides, templates, note, named)

@@ -16,7 +16,9 @@ from autotile.errors import ConfigurationError, SpecError, UsageError
 from autotile.kernels import Kernel, Roots, Rule, load_kernel
 from autotile.kernels.declarations import check_value
 from autotile.kernels.expressions import Expression
+from autotile.kernels.instead import DeviceOf
 from autotile.spec.model import EFFORTS, SAMPLERS, SearchOptions, Spec
+from autotile.spec.served import Served
 from autotile.spec.yaml_reader import Node, read_documents, read_value
 from autotile.suggest import did_you_mean
 from autotile.types import Configuration, Problem, Value
@@ -34,9 +36,13 @@ def load_specs(
     overrides: Iterable[str] = (),
     templates: Roots = (),
     problems: Sequence[Mapping[str, Any]] = (),
+    device: DeviceOf | None = None,
 ) -> tuple[Spec, ...]:
     """The searches of a file, or of a shipped config by its bare name, with `KEY=VALUE` overrides applied, and
-    `problems` (see `with_problems`) in place of its own where there are any.
+    `problems` (sizes, options and `dtype` by name) in place of its own where there are any, each once.
+
+    `device` decides which kernel serves a file's `kernel` where other folders may (see kernels/instead.py); without
+    one, it is that folder itself.
 
     Raises SpecError (exit code 2) for whatever is wrong in the file, with file:line:column; UsageError for a problem.
     """
@@ -54,28 +60,8 @@ def load_specs(
     if not any(document.value is not None for document in documents):
         raise SpecError("the file is empty; a search names at least a kernel and a problem", path, 1)
     changes = [parse_set(text, ("parameters", "search")) for text in overrides]
-    reader = _Reader(path, templates)
-    specs = tuple(_with_options(reader.spec(_override(document, changes)), changes) for document in documents)
-    return with_problems(specs, problems) if problems else specs
-
-
-def with_problems(specs: Iterable[Spec], problems: Sequence[Mapping[str, Any]]) -> tuple[Spec, ...]:
-    """Every spec with these problems (sizes, options and `dtype` by name) in place of its own, each once.
-
-    Raises UsageError for one that a spec's kernel cannot have, naming kernel and problem.
-    """
-    return tuple(
-        dataclasses.replace(spec, problems=tuple(dict.fromkeys(_problem(spec.kernel, asked) for asked in problems)))
-        for spec in specs
-    )
-
-
-def _problem(kernel: Kernel, asked: Mapping[str, Any]) -> Problem:
-    try:
-        return kernel.problem({name: value for name, value in asked.items() if name != "dtype"}, asked.get("dtype"))
-    except UsageError as error:
-        stated = ", ".join(f"{name}={value}" for name, value in asked.items())
-        raise UsageError(f"the problem {stated!r}: {error}") from None
+    reader = _Reader(path, Served(templates, device), problems)
+    return tuple(_with_options(reader.spec(_override(document, changes)), changes) for document in documents)
 
 
 def parse_problem(text: str) -> dict[str, Any]:
@@ -159,10 +145,12 @@ def _wrap(value: Any) -> Node:
 class _Reader:
     """Reads one document; knows the file for its messages."""
 
-    def __init__(self, path: Path, templates: Roots) -> None:
-        self.path, self.templates = path, templates
+    def __init__(self, path: Path, served: Served, asked: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.path, self.served, self.asked = path, served, asked
+        self.beside = ""  # what is to be known beside a message about parameters
 
     def fail(self, node: Node, message: str) -> NoReturn:
+        message += self.beside
         if node.line == 0:
             raise SpecError(f"--set: {message}")
         raise SpecError(message, self.path, node.line, node.column)
@@ -203,20 +191,42 @@ class _Reader:
         if not isinstance(kernel_node.value, str):
             self.fail(kernel_node, f"kernel must be a name, not {_describe(kernel_node)}")
         with self.at(kernel_node):
-            kernel = load_kernel(kernel_node.value, self.templates)
+            public = load_kernel(kernel_node.value, self.served.templates)
+        kernel, problems = self.problems(public, top["problems"][1])
+        self.beside = self.served.why(public, kernel, problems[0].dtype)
+        parameters = self.parameters(kernel, top["parameters"][1]) if "parameters" in top else {}
+        points = self.points(kernel, top["points"][1]) if "points" in top else {}
+        self.beside = ""
         return Spec(
             kernel=kernel,
-            problems=tuple(self.problem(kernel, node) for node in self.sequence(top["problems"][1], "problems")),
-            parameters=self.parameters(kernel, top["parameters"][1]) if "parameters" in top else {},
+            problems=problems,
+            parameters=parameters,
             rules=self.rules(top["rules"][1]) if "rules" in top else (),
-            points=self.points(kernel, top["points"][1]) if "points" in top else {},
+            points=points,
             search=self.search(top["search"][1]) if "search" in top else SearchOptions(),
             file=self.path,
+            asked_as=public.name,
         )
 
-    def problem(self, kernel: Kernel, node: Node) -> Problem:
+    def problems(self, public: Kernel, node: Node) -> tuple[Kernel, tuple[Problem, ...]]:
+        """The document's own, or those that were asked for in their place, and the one kernel that serves them."""
+        nodes = self.sequence(node, "problems")
+        own = [self.problem(public, item) for item in nodes]
+        found = [self.served.asked(public, one) for one in self.asked] or own
+        if (odd := self.served.odd_one(public, found)) is not None:
+            number, message = odd
+            if self.asked:
+                raise UsageError(message)
+            self.fail(nodes[number], message)
+        problems = (problem for _, problem in found)
+        return found[0][0], tuple(dict.fromkeys(problems) if self.asked else problems)
+
+    def problem(self, public: Kernel, node: Node) -> tuple[Kernel, Problem]:
+        """A problem of a document, and the kernel that serves it."""
+        stated = node.value.get("dtype") if isinstance(node.value, dict) else None
+        with self.at(node if stated is None else stated[1]):
+            kernel, dtype = self.served.kernel(public, None if stated is None else stated[1].plain())
         entries = self.mapping(node, (*kernel.problem_keys, "dtype"), "a problem")
-        dtype = entries["dtype"][1].plain() if "dtype" in entries else None
         sizes = {key: value.plain() for key, (_, value) in entries.items() if key != "dtype"}
         known: dict[str, Any] = dict.fromkeys(kernel.dimensions, 1)
         for name in kernel.problem_keys:  # one at a time, so that a fault is placed at its own value
@@ -225,7 +235,7 @@ class _Reader:
                 with self.at(entries[name][1]):
                     kernel.problem(known)
         with self.at(node):
-            return kernel.problem(sizes, dtype)
+            return kernel, kernel.problem(sizes, dtype)
 
     def parameters(self, kernel: Kernel, node: Node) -> dict[str, tuple[Value, ...]]:
         domains: dict[str, tuple[Value, ...]] = {}

@@ -42,7 +42,7 @@ class Spec:
     """One document of a search file.
 
     `parameters` replaces domains of the kernel's parameters; `points` (named presets, or configurations written out)
-    replaces the search by exactly these.
+    replaces the search by exactly these. `asked_as` is the file's word for the kernel, where another folder serves.
     """
 
     kernel: Kernel
@@ -52,3 +52,4 @@ class Spec:
     points: Mapping[str, Configuration] = field(default_factory=dict)
     search: SearchOptions = SearchOptions()
     file: Path | None = None
+    asked_as: str = ""

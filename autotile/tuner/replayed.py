@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from autotile.devices.base import Device
 from autotile.devices.replay.device import ReplayDevice, open_replay
@@ -72,15 +74,26 @@ def what_is_replayed(device: ReplayDevice) -> str:
 
 
 def specs_and_device(
-    config: str | Path, device: str, overrides: Sequence[str], templates: Roots, note: Callable[[str], None]
+    config: str | Path,
+    device: str,
+    overrides: Sequence[str],
+    templates: Roots,
+    note: Callable[[str], None],
+    problems: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Sequence[Spec], Device]:
-    """What `config` asks for, and the opened device. A `config` that is a recording is replayed whole.
+    """What `config` asks for, with `problems` in place of its own, and the opened device. A `config` that is a
+    recording is replayed whole.
 
     Raises UsageError where either is at fault, EnvironmentalError where there is no such device.
     """
     path = Path(config)
     if not is_recording(path):
-        return load_specs(config, overrides, templates), open_device(device, note)
+        said: list[str] = []  # told here, whoever was the first to need the device
+        opening = cache(lambda: open_device(device, said.append))
+        specs, opened = load_specs(config, overrides, templates, problems, lambda: opening().info), opening()
+        for message in said:
+            note(message)
+        return specs, opened
     kind, _, which = device.partition(":")
     if device != "auto" and not (kind == "replay" and Path(which).resolve() == path.resolve()):
         raise UsageError(f"{path} holds recorded times, which are replayed; leave the device {device!r} out")
