@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from autotile.types import IN_PLACE, OFFSET, Value
+from autotile.types import IN_PLACE, OFFSET, Problem, Value
 
 if TYPE_CHECKING:
     from autotile.kernels import Kernel, Parameter
 
 
 def definition_lines(kernel: Kernel) -> Iterator[str]:
+    from autotile.kernels.declarations import RESULT
     from autotile.space.rules import DEVICE_RULES
 
     yield f"{kernel.name}: {kernel.doc}"
     yield f"  problem     {', '.join(kernel.dimensions)}; dtypes {', '.join(kernel.dtypes)}"
+    if results := [array.name for array in kernel.arrays if array.of == RESULT]:
+        types = ", ".join(dict.fromkeys(_result(kernel, dtype) for dtype in kernel.dtypes))
+        wide = f", or float32 where `{kernel.wide}` is on" if kernel.wide else ""
+        yield f"              of the results' type, {types}{wide}: {', '.join(results)}"
     if kernel.opaque:
         yield "              what is tuned for one dtype serves all of its size"
     yield "  what a problem may say beside, and what it is where left out"
@@ -66,6 +71,8 @@ def kernel_document(kernel: Kernel) -> dict[str, Any]:
             for step in steps
         ],
         "dtypes": list(kernel.dtypes),
+        "results": {dtype: _result(kernel, dtype) for dtype in kernel.dtypes},
+        "wide": kernel.wide,
         "opaque": kernel.opaque,
         "classes": [{"name": c.name, "expression": c.expression} for c in kernel.classes],
         "parameters": [
@@ -75,6 +82,10 @@ def kernel_document(kernel: Kernel) -> dict[str, Any]:
         "rules": [{"expression": rule.expression, "message": rule.message} for rule in kernel.rules],
         "presets": {name: dict(values) for name, values in kernel.presets.items()},
     }
+
+
+def _result(kernel: Kernel, dtype: str) -> str:
+    return kernel.result_type(Problem(kernel.name, (), dtype)).name
 
 
 def _options(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
