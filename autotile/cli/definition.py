@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autotile.types import IN_PLACE, OFFSET, Value
+from autotile.types import IN_PLACE, OFFSET, Problem, Value
 
 if TYPE_CHECKING:
     from autotile.kernels import Instead, Kernel, Parameter
@@ -17,10 +17,15 @@ Served = Sequence[tuple["Instead", Sequence[str]]]
 
 
 def definition_lines(kernel: Kernel, served: Served = ()) -> Iterator[str]:
+    from autotile.kernels.declarations import RESULT
     from autotile.space.rules import DEVICE_RULES
 
     yield f"{kernel.name}: {kernel.doc}"
     yield f"  problem     {', '.join(kernel.dimensions)}; dtypes {', '.join(kernel.dtypes)}"
+    if results := [array.name for array in kernel.arrays if array.of == RESULT]:
+        types = ", ".join(dict.fromkeys(_result(kernel, dtype) for dtype in kernel.dtypes))
+        wide = f", or float32 where `{kernel.wide}` is on" if kernel.wide else ""
+        yield f"              of the results' type, {types}{wide}: {', '.join(results)}"
     if kernel.opaque:
         yield "              what is tuned for one dtype serves all of its size"
     if served:
@@ -77,6 +82,8 @@ def kernel_document(kernel: Kernel) -> dict[str, Any]:
             for step in steps
         ],
         "dtypes": list(kernel.dtypes),
+        "results": {dtype: _result(kernel, dtype) for dtype in kernel.dtypes},
+        "wide": kernel.wide,
         "opaque": kernel.opaque,
         "classes": [{"name": c.name, "expression": c.expression} for c in kernel.classes],
         "parameters": [
@@ -93,6 +100,10 @@ def instead_objects(kernel: Kernel, served: Served = ()) -> list[dict[str, Any]]
     if served:
         return [{**asdict(one), "dtypes": list(dtypes)} for one, dtypes in served]
     return [asdict(one) for one in kernel.instead]
+
+
+def _result(kernel: Kernel, dtype: str) -> str:
+    return kernel.result_type(Problem(kernel.name, (), dtype)).name
 
 
 def _options(kernel: Kernel) -> Iterator[tuple[str, str, str]]:

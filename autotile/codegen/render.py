@@ -4,7 +4,9 @@ A template sees, and may use, exactly:
 
     every parameter, every derived value, every trait     threads, shared_bytes, static_shared_bytes
     entry        the function's name                       dtype, ctype, accumulator, itemsize, dtype_header
-    ceil_div     as in expressions
+    ceil_div     as in expressions                         result_dtype, result, result_itemsize, result_header
+
+`result` is the C++ type of arrays of="result", and the others say of it what those above say of the element's.
 
 It never sees the problem's sizes: the text depends on them through traits alone, so one binary serves many problems.
 An unknown name is an error (StrictUndefined, sandboxed), and so is a parameter that nothing uses.
@@ -35,7 +37,8 @@ from autotile.types import Problem, Source, Value, digest
 _PYTHON_WORDS = re.compile(r"\b(?:True|False|None)\b")
 
 FIXED_NAMES = frozenset(
-    "entry dtype ctype accumulator itemsize dtype_header threads shared_bytes static_shared_bytes ceil_div".split()
+    "entry dtype ctype accumulator itemsize dtype_header result_dtype result result_itemsize result_header threads "
+    "shared_bytes static_shared_bytes ceil_div".split()
 )
 
 
@@ -56,7 +59,7 @@ def render(
         for name, value in kernel.scope(problem, configuration, alignment).items()
         if not name.startswith("problem.")
     }
-    element = element_type(problem.dtype)
+    element, result = element_type(problem.dtype), kernel.result_type(problem)
     try:
         text = template.render(
             values
@@ -68,6 +71,10 @@ def render(
                 "accumulator": element.accumulator,
                 "itemsize": element.itemsize,
                 "dtype_header": element.header,
+                "result_dtype": result.name,
+                "result": result.c_name,
+                "result_itemsize": result.itemsize,
+                "result_header": result.header,
                 "ceil_div": ceil_div,
             }
         )

@@ -1,5 +1,6 @@
 // Compares an output with its reference on the GPU. One kernel for every element type, chosen by `type`:
-// 1 half, 2 bfloat16, 3 float, 4 double: against a double reference, within a bound (one, or one an element);
+// 1 half, 2 bfloat16, 3 float, 4 double, 5 and 6 floats of 8 bits, e4m3fn and e5m2: against a double reference, within
+// a bound (one, or one an element);
 // 16 + n: words of n bytes (1, 2, 4, 8 or 16), which must be equal to the last bit.
 // The caller sets `outcome` to {0, ~0, 0} before.
 #include <cuda_bf16.h>
@@ -13,10 +14,22 @@ struct Outcome {
 
 __device__ double infinity() { return __longlong_as_double(0x7ff0000000000000ll); }
 
+// Read through half, whose 5 bits of exponent and 10 of mantissa hold both kinds, so that CUDA 11.0 will do, which has no
+// cuda_fp8.h: e5m2 is the upper byte of one; of e4m3fn, which has no infinity, the exponent counts from 7 and not from 15.
+__device__ double e5m2(unsigned char bits) { return __half2float(__ushort_as_half(static_cast<unsigned short>(bits << 8))); }
+
+__device__ double e4m3fn(unsigned char bits) {
+    if ((bits & 0x7f) == 0x7f) return __longlong_as_double(0x7ff8000000000000ll);
+    const double size = 256.0 * __half2float(__ushort_as_half(static_cast<unsigned short>((bits & 0x7f) << 7)));
+    return bits & 0x80 ? -size : size;
+}
+
 __device__ double value_at(const void *data, long long i, int type) {
     if (type == 1) return __half2float(static_cast<const __half *>(data)[i]);
     if (type == 2) return __bfloat162float(static_cast<const __nv_bfloat16 *>(data)[i]);
     if (type == 3) return static_cast<const float *>(data)[i];
+    if (type == 5) return e4m3fn(static_cast<const unsigned char *>(data)[i]);
+    if (type == 6) return e5m2(static_cast<const unsigned char *>(data)[i]);
     return static_cast<const double *>(data)[i];
 }
 

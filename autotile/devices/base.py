@@ -28,7 +28,8 @@ class Workload:
     32-bit int), a scalar as a numpy float (passed in its own width), None for a null pointer, or `types.SCRATCH` for
     the launch's scratch memory, which the stage has. `reference` holds what each output must be, within `bound`
     (elementwise or one number; 0: equal to the last bit). A reference is float64 (complex128) where the bound is not 0,
-    and of the output's own dtype where it is. Arrays lie `offset_bytes` behind the address of a fresh allocation.
+    and of the output's own dtype where it is. Each array lies `offset` elements of its own behind the address of a
+    fresh allocation.
 
     `layouts` are of the arrays with gaps between their rows: such are flat, gaps included, and nothing lies behind the
     last element. `before` is what an output's memory holds before each launch in place of a poison; one with gaps has
@@ -45,10 +46,15 @@ class Workload:
     outputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
     reference: Mapping[str, Array]
     bound: Mapping[str, Array | float]
-    offset_bytes: int = 0
+    offset: int = 0
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     before: Mapping[str, Array] = field(default_factory=dict)
     takes_place: Mapping[str, str] = field(default_factory=dict)
+
+    def offset_bytes(self, name: str) -> int:
+        """Of an input or an output; those that lie in one place are of one type."""
+        dtype = self.inputs[name].dtype if name in self.inputs else self.outputs[name][1]
+        return self.offset * dtype.itemsize
 
     def __post_init__(self) -> None:
         for name, (shape, dtype) in self.outputs.items():

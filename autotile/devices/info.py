@@ -63,12 +63,22 @@ class DeviceInfo:
         return min(self.fp64_tflops, self.fp32_tflops / 2) if doubles else self.fp32_tflops
 
     def peak_tflops(self, dtype: str) -> float:
-        """The fastest that this device multiplies and adds in a type, tensor cores included; infinite if unknown."""
+        """The fastest that this device multiplies and adds in a type, tensor cores included; infinite if unknown.
+
+        Tensor cores that know integers (sm_75, Turing whitepaper) or 8-bit floats (sm_89, Ada whitepaper) do twice as
+        many of these as of 16-bit floats, and half as many of tf32; an older GPU that is to multiply 8-bit floats has
+        to do so in 16 bits.
+        """
+        float8 = self.fp16_tflops * (2 if self.compute_capability >= 89 else 1)
         peaks: Mapping[str, float] = {
             "float32": self.fp32_tflops,
             "float64": self.fp64_tflops,
             "float16": self.fp16_tflops,
             "bfloat16": self.fp16_tflops,
+            "tf32": max(self.fp16_tflops / 2, self.fp32_tflops),
+            "int8": self.fp16_tflops * (2 if self.compute_capability >= 75 else 1),
+            "float8_e4m3fn": float8,
+            "float8_e5m2": float8,
         }
         return peaks.get(dtype, float("inf"))
 

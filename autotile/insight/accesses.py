@@ -27,11 +27,13 @@ def patterns_of(trace: Trace, variant: Variant) -> tuple[Pattern, ...]:
 
 
 def _of_entry(entry: TracedEntry, variant: Variant, code: Mapping[int, str]) -> Iterator[Pattern]:
-    element = element_type(variant.problem.dtype)
-    offset_bytes = variant.problem.offset * element.itemsize
     widest = max((a.access_bytes for a in entry.accesses if a.space == "shared"), default=4)
     for access in entry.accesses:
-        offset = offset_bytes if _is_array(access, variant) else 0
+        argument = _array_of(access, variant)
+        kernel, problem = variant.kernel, variant.problem
+        # Shared memory mostly holds what is multiplied, and scratch memory begins on an aligned address.
+        element = kernel.element_of(argument, problem) if argument else element_type(problem.dtype)
+        offset = problem.offset * element.itemsize if argument else 0
         # An array that is read in wide words keeps its rows on such: padding must not move them off.
         shape = describe(
             access,
@@ -70,10 +72,10 @@ def _cost(pattern: Pattern) -> float:
     return pattern.requests * pattern.per_request
 
 
-def _is_array(access: Access, variant: Variant) -> bool:
-    """Of the problem, that is: scratch memory begins on an aligned address, whatever the problem's offset."""
-    arguments = variant.kernel.arguments
-    return access.argument is not None and isinstance(arguments[access.argument], (Input, Output))
+def _array_of(access: Access, variant: Variant) -> Input | Output | None:
+    """The problem's array that is accessed; None for scratch and shared memory."""
+    argument = None if access.argument is None else variant.kernel.arguments[access.argument]
+    return argument if isinstance(argument, (Input, Output)) else None
 
 
 def _array(access: Access, variant: Variant) -> str:

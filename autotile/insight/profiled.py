@@ -19,11 +19,10 @@ import numpy as np
 from autotile.devices.base import Array, WorkloadArgument
 from autotile.devices.cuda.device import CudaDevice
 from autotile.devices.cuda.packing import Pointer
-from autotile.dtypes import element_type
 from autotile.kernels import Input
 from autotile.measure.random_data import random_array, random_scalar
 from autotile.measure.variant import Variant
-from autotile.measure.workload import arguments_of, takes_place
+from autotile.measure.workload import arguments_of, is_added, takes_place
 from autotile.types import SCRATCH, Binary
 
 
@@ -47,11 +46,11 @@ def launch_once(device: CudaDevice, variant: Variant, binary: Binary) -> None:
     """On random data; memory is given back. Waits for the end."""
     program = device.load(binary)
     arrays, arguments = operands_of(variant)
-    offset_bytes = variant.problem.offset * element_type(variant.problem.dtype).itemsize
+    leads = {name: variant.problem.offset * array.itemsize for name, array in arrays.items()}
     places = takes_place(variant.kernel, variant.problem, over=False)
-    held = {name: device.upload(behind(array, offset_bytes)) for name, array in arrays.items() if name not in places}
+    held = {name: device.upload(behind(array, leads[name])) for name, array in arrays.items() if name not in places}
     scratch = device.memory(variant.launch.scratch_bytes) if variant.launch.scratch_bytes else None
-    addresses = {name: int(allocation) + offset_bytes for name, allocation in held.items()}
+    addresses = {name: int(allocation) + leads[name] for name, allocation in held.items()}
     addresses |= {output: addresses[source] for output, source in places.items()}
     try:
         device.call(program, variant.launch, _packed(arguments, addresses, scratch.address if scratch else 0))
@@ -65,12 +64,15 @@ def launch_once(device: CudaDevice, variant: Variant, binary: Binary) -> None:
 def operands_of(variant: Variant) -> tuple[dict[str, Array], tuple[WorkloadArgument, ...]]:
     """Each array's memory, flat, gaps included (inputs random, outputs 0), and the kernel's arguments."""
     kernel, problem = variant.kernel, variant.problem
-    element, generator = element_type(problem.dtype), np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     arrays: dict[str, Array] = {}
     for argument in kernel.arrays_of(problem):
-        shape = (kernel.layout_of(argument, problem).extent,)
-        random = isinstance(argument, Input)
-        arrays[argument.name] = random_array(element, shape, generator) if random else np.zeros(shape, element.numpy)
+        shape, element = (kernel.layout_of(argument, problem).extent,), kernel.element_of(argument, problem)
+        arrays[argument.name] = (
+            random_array(element, shape, generator, is_added(kernel, problem, argument))
+            if isinstance(argument, Input)
+            else np.zeros(shape, element.numpy)
+        )
     scalars = {scalar.name: random_scalar(generator) for scalar in kernel.scalars}
     return arrays, arguments_of(kernel, problem, scalars)
 

@@ -30,10 +30,13 @@ OF_CUDA = frozenset(
 
 RESERVED = OF_CUDA | frozenset(
     "grid block threads shared_bytes static_shared_bytes scratch_bytes problem device entry dtype ctype accumulator "
-    "itemsize dtype_header ceil_div is_power_of_two min max abs none self loop super caller varargs kwargs range dict "
-    "lipsum cycler joiner".split()
+    "itemsize dtype_header result result_itemsize result_header result_dtype ceil_div is_power_of_two min max abs none "
+    "self loop super caller varargs kwargs range dict lipsum cycler joiner".split()
 )
 """Names that a parameter cannot have: CUDA's, and the ones in scope already, in expressions or in a template."""
+
+ELEMENT, RESULT = "element", "result"
+"""What an array can be `of`."""
 
 MOST_VALUE = 2**31
 """Integers of a parameter are below it: they stand in the text as plain `int`."""
@@ -155,8 +158,9 @@ class Switch:
 
 @dataclass(frozen=True)
 class Input:
-    """An array that the kernel reads; `shape` names sizes of the problem; row-major, of the problem's dtype.
+    """An array that the kernel reads; `shape` names sizes of the problem; row-major.
 
+    `of` says of what: "element", the problem's dtype, or "result", the type of its results (`Kernel.result_type`).
     `pitch` names the optional size that says how many elements lie between the beginnings of two rows, `step` the one
     that says how many rows lie between the beginnings of two matrices: with them, the array may be a part of a larger
     one. A leading size that is optional may be missing in the arrays of a call.
@@ -173,16 +177,19 @@ class Input:
     turned: str = ""
     when: str = ""
     may_be: str = ""
+    of: str = ELEMENT
 
 
 @dataclass(frozen=True)
 class Output:
-    """An array that the kernel writes, every element of it and nothing between its rows. `pitch`, `step`: see Input."""
+    """An array that the kernel writes, every element of it and nothing between its rows. `pitch`, `step`, `of`: see
+    Input."""
 
     name: str
     shape: tuple[str, ...]
     pitch: str = ""
     step: str = ""
+    of: str = ELEMENT
 
 
 @dataclass(frozen=True)
@@ -223,7 +230,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A floating-point number, passed by value in the type that keeps the dtype's sums: float, or double for float64.
+    """A floating-point number, passed by value as a double where the dtype's sums are kept in one, else as a float.
 
     A call that does not say takes `default`.
     """

@@ -9,6 +9,7 @@ Everything that depends on sizes, parameters or the device is an expression (see
                           base pointer                   static_shared_bytes    static shared memory of the source
     problem.in_place      1 where the output takes the input's place, else 0 (of a kernel that has `in_place`)
     problem.<switch>      1 where the switch is on, else 0   scratch_bytes      device memory that the launch works in
+    problem.result_itemsize   bytes of one element of the arrays of="result"
     device.<field>        a field of DeviceInfo (in rules)
 """
 
@@ -24,9 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from autotile.dtypes import element_type
+from autotile.dtypes import ElementType, element_type
 from autotile.errors import ConfigurationError, KernelError, UsageError
 from autotile.kernels.declarations import (
+    RESULT,
     Argument,
     Derived,
     Input,
@@ -78,6 +80,8 @@ class Kernel:
     that asks memory for most, beside which `autotile explain` puts a variant's traffic.
     `optional` sizes may be left out of a problem, and so may `switches`, which are off then. `in_place` names an input
     and the output that may take its place.
+    `wide` names a switch: where it is on, arrays of="result" are float32 for types that are summed in float, though the
+    dtype's own `result` be shorter.
     `opaque` is true for a kernel that moves elements and never looks into them: what was tuned for one type serves all
     of its size. `classes` part the problems into those that want the same kernel.
     `check_sizes` are odd, tiny, tall and deep problems on which a winner must prove itself, in the order of the
@@ -112,6 +116,7 @@ class Kernel:
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     baseline: str = ""
     in_place: tuple[str, ...] = ()
+    wide: str = ""
     opaque: bool = False
     check_sizes: tuple[CheckSizes, ...] = ()
     trace_sizes: tuple[str, ...] = ()
@@ -189,11 +194,23 @@ class Kernel:
     def problem_scope(self, problem: Problem, alignment: int | None = None) -> dict[str, Any]:
         scope: dict[str, Any] = {f"problem.{name}": size for name, size in self.sizes_of(problem).items()}
         scope["problem.itemsize"] = element_type(problem.dtype).itemsize
+        scope["problem.result_itemsize"] = self.result_type(problem).itemsize
+        scope["problem.result_dtype"] = self.result_type(problem).stored
         scope["problem.dtype"] = problem.dtype
         scope["problem.alignment"] = alignment_of(problem) if alignment is None else alignment
         if self.in_place:
             scope["problem.in_place"] = int(problem.in_place)
         return scope | switch_scope(self, problem)
+
+    def result_type(self, problem: Problem) -> ElementType:
+        """Of arrays of="result"."""
+        element = element_type(problem.dtype)
+        widened = self.wide and self.wide in problem.switches and element.accumulator == "float"
+        return element_type("float32" if widened else element.result or element.name)
+
+    def element_of(self, argument: Input | Output, problem: Problem) -> ElementType:
+        """Of one of the kernel's arrays."""
+        return self.result_type(problem) if argument.of == RESULT else element_type(problem.dtype)
 
     def flops_of(self, problem: Problem) -> int:
         return int(Expression(self.flops, f"kernel {self.name}, flops").amount(self.problem_scope(problem)))
@@ -361,7 +378,10 @@ class Kernel:
 
 
 def alignment_of(problem: Problem) -> int:
-    """Bytes that divide every base pointer of the problem, FRESH_ALIGNMENT at most."""
+    """Bytes that divide every base pointer of the problem, FRESH_ALIGNMENT at most.
+
+    An array of="result" lies as many elements of its own off, whose size is a multiple of the problem's.
+    """
     offset_bytes = problem.offset * element_type(problem.dtype).itemsize
     return min(FRESH_ALIGNMENT, offset_bytes & -offset_bytes) if offset_bytes else FRESH_ALIGNMENT
 

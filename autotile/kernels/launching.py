@@ -8,6 +8,7 @@ from typing import Any
 
 from autotile.dtypes import element_type
 from autotile.errors import KernelError
+from autotile.kernels.declarations import ELEMENT, RESULT
 from autotile.kernels.expressions import Expression
 from autotile.types import Dim3, Launch, LaunchStep, TensorMap
 
@@ -44,7 +45,7 @@ class Map:
     strides: tuple[str, ...]
     box: tuple[str, ...]
     offset: str = "0"
-    of: str = "element"
+    of: str = ELEMENT
     when: str = "1"
 
     def __post_init__(self) -> None:
@@ -118,7 +119,7 @@ def launch_under(plan: LaunchPlan, scope: Mapping[str, Any], where: str, argumen
 
 
 def _map(plan: Map, scope: Mapping[str, Any], where: str, argument: int) -> TensorMap:
-    dtype = str(scope["problem.dtype" if plan.of == "element" else "problem.result_dtype"])
+    dtype = str(scope["problem.result_dtype" if plan.of == RESULT else "problem.dtype"])
     itemsize = element_type(dtype).itemsize
 
     def whole(texts: Sequence[str], what: str) -> tuple[int, ...]:

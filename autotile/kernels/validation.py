@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from autotile.devices.info import DeviceInfo
 from autotile.dtypes import element_type
 from autotile.errors import KernelError
-from autotile.kernels.declarations import OF_CUDA, RESERVED, Input, Output, Scalar, Scratch, Size
+from autotile.kernels.declarations import ELEMENT, OF_CUDA, RESERVED, RESULT, Input, Output, Scalar, Scratch, Size
 from autotile.kernels.definition import Kernel
 from autotile.kernels.expressions import Expression
 from autotile.suggest import did_you_mean
@@ -33,6 +33,7 @@ def validate(kernel: Kernel) -> None:
     _check_arguments(kernel)
     _check_inputs(kernel)
     _check_maps(kernel)
+    _check_types(kernel)
     _check_values(kernel)
     for name in (*(derived.name for derived in kernel.derived), *(trait.name for trait in kernel.traits)):
         if name in RESERVED or not name.isidentifier():
@@ -133,6 +134,28 @@ def _check_maps(kernel: Kernel) -> None:
             raise KernelError(f"map of {one.array!r}: of must be element or result, not {one.of!r}")
 
 
+def _check_types(kernel: Kernel) -> None:
+    """Arrays are of the dtype or of the result's type, and one that may lie in another's place is of the same."""
+    for array in kernel.arrays:
+        if array.of not in (ELEMENT, RESULT):
+            raise KernelError(f"array {array.name!r}: of must be {ELEMENT!r} or {RESULT!r}, not {array.of!r}")
+    of = {array.name: array.of for array in kernel.arrays}
+    pairs = [(a.name, a.may_be, "may_be") for a in kernel.inputs if a.may_be]
+    for one, other, what in (*pairs, *([(*kernel.in_place, "in_place")] if kernel.in_place else [])):
+        if of[one] != of[other]:
+            raise KernelError(
+                f"{what}: {one!r} is of {of[one]!r}, {other!r} of {of[other]!r}; they must be of one type"
+            )
+    if kernel.opaque and RESULT in of.values():
+        raise KernelError(f"an opaque kernel moves elements as they are: it has no array of {RESULT!r}")
+    if not kernel.wide:
+        return
+    if kernel.wide not in [switch.name for switch in kernel.switches]:
+        raise KernelError(f"wide names a switch of the kernel, which {kernel.wide!r} is not")
+    if RESULT not in of.values():
+        raise KernelError(f"wide is {kernel.wide!r}, but no array is of {RESULT!r}, so that it would widen nothing")
+
+
 def _check_values(kernel: Kernel) -> None:
     """Scalars and scratch: names of their own, a type to pass a scalar in, and one place to work in."""
     names = [argument.name for argument in kernel.arguments]
@@ -142,8 +165,10 @@ def _check_values(kernel: Kernel) -> None:
             continue
         if not argument.name.isidentifier() or names.count(argument.name) > 1 or argument.name in taken:
             raise KernelError(f"{argument.name!r} cannot be the name of {argument!r}: it is taken, or no identifier")
-    if kernel.scalars and (odd := [n for n in kernel.dtypes if element_type(n).accumulator not in SCALAR_TYPES]):
-        raise KernelError(f"scalars are float or double; sums of {', '.join(odd)} are neither")
+    taken_as = (*SCALAR_TYPES, "int") if any(output.of == RESULT for output in kernel.outputs) else SCALAR_TYPES
+    if kernel.scalars and (odd := [n for n in kernel.dtypes if element_type(n).accumulator not in taken_as]):
+        advice = "; beside an output of 'result', integers summed in int have floats" if "int" not in taken_as else ""
+        raise KernelError(f"scalars are float or double; sums of {', '.join(odd)} are neither{advice}")
     scratch = [argument.name for argument in kernel.arguments if isinstance(argument, Scratch)]
     if len(scratch) > 1:
         raise KernelError(f"{', '.join(scratch)}: a kernel has one Scratch at most")
@@ -212,7 +237,8 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
     for size in kernel.optional:
         yield f"optional size {size.name}", size.default, set(sizes)
         sizes.add(f"problem.{size.name}")
-    problem = sizes | {"problem.itemsize", "problem.dtype"} | ({"problem.in_place"} if kernel.in_place else set())
+    types = {"problem.itemsize", "problem.result_itemsize", "problem.dtype"}
+    problem = sizes | types | ({"problem.in_place"} if kernel.in_place else set())
     for shape_class in kernel.classes:
         yield f"class {shape_class.name}", shape_class.expression, problem | {"problem.alignment"}
     known = problem | {"problem.alignment"} | {parameter.name for parameter in kernel.parameters}

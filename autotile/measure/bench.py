@@ -134,8 +134,8 @@ class LocalBench:
         for inputs in proof.inputs:
             self._watch("making the problem's data", 0)
             workload = make_workload(variant.kernel, variant.problem, inputs.seed, inputs.kind, inputs.over)
-            offset_bytes = proof.offset_bytes or workload.offset_bytes
-            with self.device.stage(replace(workload, offset_bytes=offset_bytes), comparer) as stage:
+            placed = replace(workload, offset=proof.offset or workload.offset)
+            with self.device.stage(placed, comparer) as stage:
                 checks = []
                 for _ in range(1 if self.device.info.estimated else runs):  # the emulator repeats itself
                     self._watch("checking", 1)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.base import is_exact, require_comparable, wide_dtype
-from autotile.dtypes import element_type
 from autotile.kernels import Kernel
 from autotile.kernels.layout import Layout
 from autotile.types import Problem
@@ -20,8 +19,10 @@ Array = np.ndarray[Any, Any]
 
 def held_bytes(kernel: Kernel, problem: Problem) -> int:
     """Bytes that the arrays of a problem take, gaps included: few that move may lie far apart."""
-    elements = sum(kernel.layout_of(argument, problem).extent for argument in kernel.arrays_of(problem))
-    return elements * element_type(problem.dtype).itemsize
+    return sum(
+        kernel.layout_of(argument, problem).extent * kernel.element_of(argument, problem).itemsize
+        for argument in kernel.arrays_of(problem)
+    )
 
 
 def logical(array: Array, layout: Layout | None) -> Array:
@@ -29,7 +30,8 @@ def logical(array: Array, layout: Layout | None) -> Array:
     if layout is None:
         return array
     strides = [stride * array.itemsize for stride in layout.strides]
-    return np.lib.stride_tricks.as_strided(array, layout.shape, strides)
+    words = array.view(np.uint8) if array.itemsize == 1 else array  # numpy cannot say of what kind an 8-bit float is
+    return np.lib.stride_tricks.as_strided(words, layout.shape, strides).view(array.dtype)
 
 
 def with_gaps(

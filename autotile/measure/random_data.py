@@ -16,12 +16,24 @@ Array = np.ndarray[Any, Any]
 MOST_AT_ONCE = 4 << 20
 """Elements of an array that one generator fills; beyond, they come in chunks."""
 
+MOST_ADDED = 2**23
+"""What is added to sums of integers is at most as large: exact in float32, and so is what lies next to it; and far from
+the end of 32 bits, as it is with a scalar's factor."""
+
 CHUNK = 1 << 20
 """Elements that have a generator of their own, so that the values do not depend on the number of threads."""
 
 
-def random_array(element: ElementType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
-    """Normal values for floats (both parts of complex ones), all values equally likely for integers."""
+def random_array(
+    element: ElementType, shape: tuple[int, ...], generator: np.random.Generator, added: bool = False
+) -> Array:
+    """Normal values for floats (both parts of complex ones), all values equally likely for integers.
+
+    Of integers that are `added` to sums, those that `range_of` gives.
+    """
+    if added and not element.is_float:
+        low, high = range_of(element, added)
+        return generator.integers(low, high, shape, dtype=element.numpy, endpoint=True)
     if math.prod(shape) > MOST_AT_ONCE:
         return _in_chunks(element, shape, generator)
     if element.is_complex:
@@ -32,6 +44,14 @@ def random_array(element: ElementType, shape: tuple[int, ...], generator: np.ran
         return generator.standard_normal(shape, dtype=wide).astype(element.numpy, copy=False)
     limits = np.iinfo(element.numpy)
     return generator.integers(limits.min, limits.max, shape, dtype=element.numpy, endpoint=True)
+
+
+def range_of(element: ElementType, added: bool = False) -> tuple[int, int]:
+    """The least and the largest integer of a type, or of what is `added` to sums of that type: a sum that leaves the
+    type is no longer what any kernel must return."""
+    limits = np.iinfo(element.numpy)
+    most = MOST_ADDED if added else limits.max
+    return max(int(limits.min), -most - 1), min(int(limits.max), most)
 
 
 def random_scalar(generator: np.random.Generator) -> float:

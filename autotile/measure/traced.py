@@ -24,12 +24,12 @@ from autotile.devices.emulator.report import Access, Diagnostic, Protection, Rep
 from autotile.devices.emulator.source import first_lines
 from autotile.devices.emulator.work import Work, scaled
 from autotile.devices.info import DeviceInfo
-from autotile.dtypes import element_type
 from autotile.errors import UnsupportedByEmulator
 from autotile.kernels import Input
+from autotile.measure.placed import held_bytes
 from autotile.measure.random_data import random_array
 from autotile.measure.variant import Variant
-from autotile.measure.workload import arguments_of, takes_place
+from autotile.measure.workload import arguments_of, is_added, takes_place
 from autotile.types import SCRATCH, Binary, Dim3, Launch, LaunchStep
 
 RANDOM_BYTES = 16 << 20
@@ -228,16 +228,15 @@ def _spread(clusters: int, count: int) -> list[int]:
 
 def _arguments(variant: Variant) -> list[Any]:
     kernel, problem, launch = variant.kernel, variant.problem, variant.launch
-    element = element_type(problem.dtype)
     generator = np.random.default_rng(0)
-    layouts = {argument.name: kernel.layout_of(argument, problem) for argument in kernel.arrays_of(problem)}
-    filled = sum(layout.extent for layout in layouts.values()) * element.itemsize <= RANDOM_BYTES
-    offset_bytes = problem.offset * element.itemsize
+    filled = held_bytes(kernel, problem) <= RANDOM_BYTES
     arrays: dict[str, Array] = {}
     for argument in kernel.arrays_of(problem):
-        array = _lazy_zeros(layouts[argument.name].extent * element.itemsize, offset_bytes).view(element.numpy)
+        element, extent = kernel.element_of(argument, problem), kernel.layout_of(argument, problem).extent
+        raw = _lazy_zeros(extent * element.itemsize, problem.offset * element.itemsize)
+        array = raw.view(element.numpy)
         if filled and isinstance(argument, Input):
-            array[...] = random_array(element, array.shape, generator)
+            array[...] = random_array(element, array.shape, generator, is_added(kernel, problem, argument))
         arrays[argument.name] = array
     arrays |= {output: arrays[source] for output, source in takes_place(kernel, problem, over=False).items()}
     scratch = _lazy_zeros(-(-launch.scratch_bytes // 4) * 4).view(np.uint32) if launch.scratch_bytes else None

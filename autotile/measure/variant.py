@@ -75,13 +75,13 @@ OVER_INPUTS = (Inputs(6, "random", over=True), Inputs(7, "special", over=True))
 class Proof:
     """One of the problems on which a winner has to hold, with the inputs to try.
 
-    Arrays lie `offset_bytes` behind an aligned address, in place of the problem's own offset where it is not 0: the
+    Arrays lie `offset` elements behind an aligned address, in place of the problem's own offset where it is not 0: the
     text for unaligned ones meets such.
     """
 
     variant: Variant
     inputs: tuple[Inputs, ...]
-    offset_bytes: int = 0
+    offset: int = 0
 
 
 def proofs_of(variant: Variant, device: DeviceInfo) -> list[Proof]:
@@ -118,7 +118,7 @@ def _odd_proofs(variant: Variant, device: DeviceInfo) -> Iterator[Proof]:
         yield Proof(aligned, PROOF_INPUTS + inputs_over(aligned))
         unaligned = make_variant(kernel, problem, configuration, itemsize)
         if unaligned.source.text != aligned.source.text and serves(variant, problem, device, itemsize):
-            yield Proof(unaligned, PROOF_INPUTS, itemsize)
+            yield Proof(unaligned, PROOF_INPUTS, offset=1)
 
 
 def serves(variant: Variant, problem: Problem, device: DeviceInfo, alignment: int | None = None) -> bool:

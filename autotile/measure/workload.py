@@ -26,10 +26,11 @@ from autotile.devices.base import Workload, WorkloadArgument, is_exact
 from autotile.dtypes import ElementType, element_type
 from autotile.errors import KernelError
 from autotile.kernels import Argument, Arrays, Input, Kernel, Output, Scalar, Scratch, Size
+from autotile.kernels.declarations import RESULT
 from autotile.kernels.layout import Layout
 from autotile.kernels.loader import DEFINITION
 from autotile.measure.placed import logical, unwritten, with_gaps
-from autotile.measure.random_data import random_array, random_scalar
+from autotile.measure.random_data import random_array, random_scalar, range_of
 from autotile.types import SCRATCH, Problem
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -55,7 +56,6 @@ def make_workload(
     """
     if kind not in KINDS:
         raise ValueError(f"inputs of kind {kind!r}: the kinds are {', '.join(KINDS)}")
-    element = element_type(problem.dtype)
     generator = np.random.default_rng([seed, *(size for _, size in problem.sizes)])
     layouts = layouts_of(kernel, problem)
     inputs = {argument.name: _random(kernel, problem, argument, generator) for argument in kernel.inputs_of(problem)}
@@ -65,10 +65,11 @@ def make_workload(
         _pair(kernel, problem, views, generator)
     elif kind == "special":
         for argument in kernel.inputs_of(problem):
-            _strew(element, views[argument.name], _most_non_finite(kernel, argument, problem), generator)
+            values = _special_values(kernel.element_of(argument, problem), is_added(kernel, problem, argument))
+            _strew(values, views[argument.name], _most_non_finite(kernel, argument, problem), generator)
     elif kind == "scaled":
-        for array in views.values():
-            _scale(element, array, generator)
+        for argument in kernel.inputs_of(problem):
+            _scale(kernel.element_of(argument, problem), views[argument.name], generator)
     finite = {name: _finite(array) for name, array in views.items()} if kind == "special" else views
     wide = {name: np.array(value) for name, value in scalars.items()}
     try:
@@ -110,7 +111,14 @@ def _random(kernel: Kernel, problem: Problem, argument: Input | Output, generato
     """Random values for all of an array's memory: in its shape, or flat where it has gaps."""
     layout = kernel.layout_of(argument, problem)
     shape = layout.shape if layout.dense else (layout.extent,)
-    return random_array(element_type(problem.dtype), shape, generator)
+    added = is_added(kernel, problem, argument)
+    return random_array(kernel.element_of(argument, problem), shape, generator, added)
+
+
+def is_added(kernel: Kernel, problem: Problem, argument: Input | Output) -> bool:
+    """Whether an array is of another type than the problem's: what is multiplied is of that one, so that this one is
+    added to sums of products."""
+    return argument.of == RESULT and kernel.result_type(problem) != element_type(problem.dtype)
 
 
 def _by_output(kernel: Kernel, reference: Any, bound: Any) -> tuple[dict[str, Array], dict[str, Array | float]]:
@@ -138,16 +146,19 @@ def _workload(
     """`references` and `bounds` are by index; those of an output with gaps are flat in the result."""
     inputs, scalars = given
     reference, bound = dict(references), dict(bounds)
-    element, layouts = element_type(problem.dtype), layouts_of(kernel, problem)
+    layouts = layouts_of(kernel, problem)
     before = {output: inputs[source] for output, source in places.items()}
-    outputs = {argument.name: (kernel.shape_of(argument, problem), element.numpy) for argument in kernel.outputs}
+    dtypes = {argument.name: kernel.element_of(argument, problem).numpy for argument in kernel.outputs}
+    outputs = {
+        argument.name: (kernel.shape_of(argument, problem), dtypes[argument.name]) for argument in kernel.outputs
+    }
     for argument in kernel.outputs:
         name, layout = argument.name, layouts.get(argument.name)
         if layout is None:
             continue
         gaps = before[name] if name in before else _random(kernel, problem, argument, generator)
         reference[name], bound[name] = with_gaps(name, layout, reference[name], bound[name], gaps)
-        outputs[name] = ((layout.extent,), element.numpy)
+        outputs[name] = ((layout.extent,), dtypes[name])
         before.setdefault(name, unwritten(reference[name], layout, gaps))
     return Workload(
         arguments=arguments_of(kernel, problem, scalars),
@@ -155,7 +166,7 @@ def _workload(
         outputs=outputs,
         reference=reference,
         bound=bound,
-        offset_bytes=problem.offset * element.itemsize,
+        offset=problem.offset,
         layouts=layouts,
         before=before,
         takes_place=places,
@@ -237,12 +248,12 @@ def _pair(kernel: Kernel, problem: Problem, inputs: Arrays, generator: np.random
 # ---- special --------------------------------------------------------------------------------------------------------
 
 
-def _special_values(element: ElementType) -> tuple[Array, Array]:
+def _special_values(element: ElementType, added: bool) -> tuple[Array, Array]:
     """Infinities and NaN, then finite values, each most telling first; of the type of a part where it is complex."""
     if not element.is_float:
-        limits = np.iinfo(element.numpy)
-        small = [1] if limits.min == 0 else [limits.min, -1]
-        return np.array([], element.numpy), np.array([limits.max, 0, *small], element.numpy)
+        least, most = range_of(element, added)
+        small = [1] if least == 0 else [least, -1]
+        return np.array([], element.numpy), np.array([most, 0, *small], element.numpy)
     dtype = element.numpy.type(0).real.dtype if element.is_complex else element.numpy
     sign = 1 << (8 * dtype.itemsize - 1)
     normal = 1 << (round(-math.log2(element.unit_roundoff)) - 1)  # smallest normal number, as the bits of an IEEE type
@@ -250,6 +261,8 @@ def _special_values(element: ElementType) -> tuple[Array, Array]:
     nan = sign | infinity | normal >> 1 | 5  # quiet, negative, with a payload
     words = np.dtype(f"u{dtype.itemsize}")
     non_finite = np.array([infinity, sign | infinity, infinity, nan], words)
+    if np.isfinite(non_finite[:1].view(dtype))[0]:  # e4m3fn: its only NaN has all bits set, and there are no infinities
+        non_finite = np.array([sign - 1, sign | (sign - 1)], words)
     finite = np.array([sign, 1, 0, sign | (normal - 1), normal, sign | normal], words)
     return non_finite.view(dtype), finite.view(dtype)
 
@@ -261,13 +274,14 @@ def _most_non_finite(kernel: Kernel, argument: Input, problem: Problem) -> int:
     return math.prod(sizes[dimension] for dimension in argument.shape if dimension in kept) // FEWEST_UNTOUCHED
 
 
-def _strew(element: ElementType, array: Array, most_non_finite: int, generator: np.random.Generator) -> None:
-    """Puts special values into an array, no two in one row or column, and on at most half of it.
+def _strew(values_of: tuple[Array, Array], array: Array, most_non_finite: int, generator: np.random.Generator) -> None:
+    """Puts special values, non-finite and finite ones, into an array, no two in one row or column, and on at most half
+    of it.
 
     One stands in the last row and the first column, where a read beyond the end of the row above it would land; one in
     the first row; one in the last column; the others anywhere.
     """
-    non_finite, finite = _special_values(element)
+    non_finite, finite = values_of
     *leading, last = array.shape or (1,)
     sides = (math.prod(leading), last) if leading else (last,)  # of several matrices, the rows are counted through
     most = min((*sides, array.size // 2))
@@ -276,7 +290,7 @@ def _strew(element: ElementType, array: Array, most_non_finite: int, generator: 
     for axis, size in enumerate(sides):
         ring = np.concatenate([[size - 1, 0], 1 + generator.permutation(size - 2)]) if size > 1 else np.zeros(1, int)
         places.append(np.concatenate([np.roll(ring[:3], -axis), ring[3:]])[: len(values)].astype(int))
-    parts = (array.real, array.imag) if element.is_complex else (array,)
+    parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
     for i, value in enumerate(values):
         *row, column = (int(along[i]) for along in places)
         place = (*(int(along) for along in np.unravel_index(row[0], leading)), column) if row else (column,)

@@ -12,6 +12,7 @@ from autotile.devices.base import Device
 from autotile.errors import ArgumentTypeError, ArgumentValueError
 from autotile.kernels import Input, Kernel, Output
 from autotile.runtime.arrays import CUDA, HOST, View, view_of
+from autotile.runtime.elements import require_dtype
 from autotile.runtime.strides import SHARES, common, gaps_of, meets_itself, pitch_and_step, same_place
 from autotile.types import Problem
 
@@ -22,8 +23,8 @@ class ArgumentChecker:
     def __init__(
         self, kernel: Kernel, dtype: str, device: Device, in_place: bool = False, switches: tuple[str, ...] = ()
     ) -> None:
-        self._kernel, self._dtype, self._device = kernel, dtype, device
-        asked = Problem(kernel.name, (), dtype, switches=switches)
+        self._kernel, self._device = kernel, device
+        asked = self._asked = Problem(kernel.name, (), dtype, switches=switches)
         self._inputs, self._outputs = kernel.inputs_of(asked), kernel.outputs
         self._dims = {argument.name: kernel.stored_dims(argument, asked) for argument in kernel.arrays}
         self._source, self._target = kernel.in_place if in_place else ("", "")
@@ -54,19 +55,16 @@ class ArgumentChecker:
         if len(arrays) != len(wanted):
             names = ", ".join(argument.name for argument in wanted)
             raise ArgumentTypeError(f"{self._kernel.name} takes {len(wanted)} array(s) ({names}), not {len(arrays)}")
-        views = [self._view(array, argument.name) for array, argument in zip(arrays, wanted, strict=True)]
+        views = [self._view(array, argument) for array, argument in zip(arrays, wanted, strict=True)]
         if len({view.kind for view in views}) > 1 or len({view.place for view in views}) > 1:
             kinds = ", ".join(f"{a.name}: {v.kind} on {v.place}" for a, v in zip(wanted, views, strict=True))
             raise ArgumentTypeError(f"the arrays must be of one kind and in one place; got {kinds}")
         return views
 
-    def _view(self, array: Any, name: str) -> View:
+    def _view(self, array: Any, argument: Input) -> View:
+        name = argument.name
         view = view_of(array, name, self._empty_gpuarray)
-        if view.dtype != self._dtype:
-            raise ArgumentTypeError(
-                f"{name} has dtype {view.dtype}, the kernel was loaded for {self._dtype}: convert the array, "
-                f'or load with dtype="{view.dtype}"'
-            )
+        require_dtype(self._kernel, self._asked, argument, view)
         if view.place == CUDA and self._device.info.kind != "cuda":
             raise ArgumentTypeError(f"{name} lies on a GPU, but the kernel was loaded for the emulator")
         self._require_here(view, name)
@@ -220,7 +218,7 @@ class ArgumentChecker:
         if array is None:
             return self._made(argument, views, shape, sizes)
         view = view_of(array, "out", self._empty_gpuarray)
-        self._require_writable(view, views[0], shape)
+        self._require_writable(argument, view, views[0], shape)
         if not self._fits(view, argument, sizes):
             if view.place != HOST or not argument.pitch:
                 raise ArgumentValueError(self._wanted(argument, "out"))
@@ -237,7 +235,8 @@ class ArgumentChecker:
 
     def _made(self, argument: Output, views: Sequence[View], shape: tuple[int, ...], sizes: dict[str, int]) -> View:
         with self._current() if views[0].place == CUDA else nullcontext():
-            view = view_of(views[0].empty(shape), argument.name, self._empty_gpuarray)
+            dtype = self._kernel.element_of(argument, self._asked).stored
+            view = view_of(views[0].empty(shape, dtype), argument.name, self._empty_gpuarray)
         self._fits(view, argument, sizes)
         return view
 
@@ -265,12 +264,11 @@ class ArgumentChecker:
             )
         return replace(view, home=out) if view.home else replace(view, owner=array)
 
-    def _require_writable(self, view: View, like: View, shape: tuple[int, ...]) -> None:
+    def _require_writable(self, argument: Output, view: View, like: View, shape: tuple[int, ...]) -> None:
         self._require_here(view, "out")
         if (view.kind, view.place) != (like.kind, like.place):
             raise ArgumentTypeError(f"out is {view.kind} on {view.place}, the inputs {like.kind} on {like.place}")
-        if view.dtype != self._dtype:
-            raise ArgumentTypeError(f"out has dtype {view.dtype}, it must be {self._dtype}")
+        require_dtype(self._kernel, self._asked, argument, view)
         if view.shape != shape:
             raise ArgumentValueError(f"out has shape {view.shape}, it must be {shape}")
         if not view.aligned:

@@ -25,7 +25,7 @@ CUDA = "cuda"
 class View:
     """One array. `place` is host or cuda, `device` the GPU's index (None if unknown), `owner` keeps the memory alive.
 
-    `empty(shape)` makes an uninitialised array of the same kind, place and dtype; `stream()` gives the handle of the
+    `empty(shape, dtype)` makes an uninitialised array of the same kind and place; `stream()` gives the handle of the
     stream on which the array's library would work now (None: the default stream). `strides`, in elements, are those of
     an array that is not contiguous; None for one that is, and where a stride is no whole number of elements. `home` is
     the caller's array where this one is a copy in which the kernel writes: what it wrote goes there afterwards.
@@ -39,7 +39,7 @@ class View:
     shape: tuple[int, ...]
     dtype: str
     contiguous: bool
-    empty: Callable[[tuple[int, ...]], Any]
+    empty: Callable[[tuple[int, ...], str], Any]
     stream: Callable[[], int | None]
     writeable: bool = True
     strides: tuple[int, ...] | None = None
@@ -68,7 +68,9 @@ class View:
         array = self.numpy()
         if self.contiguous:
             return array
-        return np.lib.stride_tricks.as_strided(array, (self.layout.extent,), (self.element.itemsize,))
+        words = array.view(np.uint8) if array.itemsize == 1 else array  # as in measure/placed.py
+        memory = np.lib.stride_tricks.as_strided(words, (self.layout.extent,), (self.element.itemsize,))
+        return memory.view(array.dtype)
 
     def stretches(self) -> Iterator[tuple[int, Any]]:
         """Address and index of what lies in one piece: the whole of a dense array, or each row of a row-major one."""
@@ -139,7 +141,7 @@ def _numpy_view(array: np.ndarray[Any, Any]) -> View:
     dense = array.flags.c_contiguous
     return View(
         array, "numpy", HOST, None, array.ctypes.data, array.shape, name_of(array.dtype), dense,
-        lambda shape: np.empty(shape, array.dtype), _none, array.flags.writeable,
+        lambda shape, dtype: np.empty(shape, element_type(dtype).numpy), _none, array.flags.writeable,
         None if dense else _in_elements(array.strides, array.itemsize),
     )  # fmt: skip
 
@@ -157,10 +159,14 @@ def _torch_view(tensor: Any) -> View:
     if not on_gpu and tensor.device.type != "cpu":
         raise ArgumentTypeError(f"a tensor on {tensor.device}; CPU and CUDA tensors are supported")
     dense = bool(tensor.is_contiguous())
+    own = element_type(str(tensor.dtype).removeprefix("torch.")).name
+
+    def empty(shape: tuple[int, ...], dtype: str) -> Any:
+        return torch.empty(shape, dtype=tensor.dtype if dtype == own else getattr(torch, dtype), device=tensor.device)
+
     return View(
         tensor, "torch", CUDA if on_gpu else HOST, tensor.device.index if on_gpu else None, int(tensor.data_ptr()),
-        tuple(tensor.shape), element_type(str(tensor.dtype).removeprefix("torch.")).name, dense,
-        lambda shape: torch.empty(shape, dtype=tensor.dtype, device=tensor.device),
+        tuple(tensor.shape), own, dense, empty,
         lambda: int(torch.cuda.current_stream(tensor.device).cuda_stream) if on_gpu else None,
         strides=None if dense else tuple(tensor.stride()),
     )  # fmt: skip
@@ -169,9 +175,9 @@ def _torch_view(tensor: Any) -> View:
 def _cupy_view(array: Any) -> View:
     cupy = sys.modules["cupy"]
 
-    def empty(shape: tuple[int, ...]) -> Any:
+    def empty(shape: tuple[int, ...], dtype: str) -> Any:
         with array.device:
-            return cupy.empty(shape, array.dtype)
+            return cupy.empty(shape, element_type(dtype).numpy)
 
     dense = bool(array.flags.c_contiguous)
     return View(
@@ -185,6 +191,6 @@ def _gpuarray_view(array: Any, empty_gpuarray: Callable[..., Any]) -> View:
     dense = bool(array.flags.c_contiguous)
     return View(
         array, "pycuda", CUDA, None, int(array.gpudata) if array.gpudata is not None else 0, tuple(array.shape),
-        name_of(array.dtype), dense, lambda shape: empty_gpuarray(shape, array.dtype), _none,
+        name_of(array.dtype), dense, lambda shape, dtype: empty_gpuarray(shape, element_type(dtype).numpy), _none,
         strides=None if dense else _in_elements(array.strides, array.dtype.itemsize),
     )  # fmt: skip

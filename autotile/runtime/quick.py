@@ -199,9 +199,9 @@ class QuickCalls:
     def _apart(self, index: int, view: View, output: View) -> _Apart:
         if index == self._source:
             return _Apart(0, 0, True)
-        itemsize = view.element.itemsize
+        over, under = (v.layout.extent * v.element.itemsize for v in (view, output))
         may_be = self._inputs[index].may_be == self._target and view.layout == output.layout
-        return _Apart(-output.layout.extent * itemsize, view.layout.extent * itemsize, may_be)
+        return _Apart(-under, over, may_be)
 
 
 def handle_of(stream: Any) -> int:

@@ -91,7 +91,7 @@ def same_place(one: View, other: View) -> bool:
 
 
 def common(one: View, other: View) -> str:
-    """SHARES where two arrays of one dtype have an element in common, MAY_SHARE where that is not known, else empty.
+    """SHARES where two arrays have a byte of an element in common, MAY_SHARE where that is not known, else empty.
 
     Exact for dense arrays and for arrays whose strides are equal. Where only the distance of their rows is, arrays that
     lie in other columns are still told apart; beyond that, memory that interleaves counts as perhaps common. An array
@@ -113,9 +113,9 @@ def _common(one: View, other: View) -> str:
         return ""
     if one.contiguous and other.contiguous:
         return SHARES if -sizes[1] < other.address - one.address < sizes[0] else ""
-    itemsize = one.element.itemsize
+    itemsize = min(one.element.itemsize, other.element.itemsize)
     apart, rest = divmod(other.address - one.address, itemsize)
-    first, second = one.layout, other.layout
+    first, second = (_in_pieces(view.layout, view.element.itemsize // itemsize) for view in (one, other))
     if apart >= first.extent or -apart - bool(rest) >= second.extent:
         return ""
     if rest:
@@ -130,6 +130,14 @@ def _common(one: View, other: View) -> str:
     first, second = _as_rows(first), _as_rows(second)
     strides = _one_strides(first, second)
     return MAY_SHARE if strides is None or _meet(first.shape, second.shape, strides, apart) else ""
+
+
+def _in_pieces(layout: Layout, pieces: int) -> Layout:
+    """The layout of a row-major array's elements, each as so many that lie side by side."""
+    if pieces == 1:
+        return layout
+    *shape, cols = layout.shape or (1,)
+    return Layout((*shape, cols * pieces), (*(stride * pieces for stride in layout.strides[:-1]), 1))
 
 
 def _of_rank(layout: Layout, rank: int) -> Layout:

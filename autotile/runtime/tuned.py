@@ -60,12 +60,13 @@ class TunedKernel:
     Arrays come in the kernel's order, those alone that the loaded problem has (a bias, say, where it was loaded with
     one), stored as it says (turned, say).
 
-    Arrays must be of the kernel's dtype and fit together; sizes may differ from the tuned ones. They must be
-    C-contiguous, or, where the kernel has a pitch for the argument, a row-major view of a larger array, `out` too: rows
-    are dense (last stride 1) and do not overlap, matrices lie a whole number of rows apart. Such a view is not copied,
-    and what lies between its rows stays as it is. A host array that lies otherwise is copied (the result into such an
-    `out`, where the output has a pitch), one on a GPU is refused. A leading size that is optional, such as a batch, may
-    be missing in all arrays of a call. A kernel loaded with in_place=True works in its input:
+    Arrays must be of the kernel's dtype, or of the type of its results where the kernel says so of one, and fit
+    together; sizes may differ from the tuned ones. They must be C-contiguous, or, where the kernel has a pitch for the
+    argument, a row-major view of a larger array, `out` too: rows are dense (last stride 1) and do not overlap, matrices
+    lie a whole number of rows apart. Such a view is not copied, and what lies between its rows stays as it is. A host
+    array that lies otherwise is copied (the result into such an `out`, where the output has a pitch), one on a GPU is
+    refused. A leading size that is optional, such as a batch, may be missing in all arrays of a call. A kernel loaded
+    with in_place=True works in its input:
 
         transpose(a)                     # or transpose(a, out=a): returns a
 

@@ -186,7 +186,7 @@ def test_an_input_that_is_copied_may_lie_in_out(checker: ArgumentChecker) -> Non
 
 
 def seen(**changes: Any) -> View:
-    view = View(None, "cupy", "cuda", 0, 256, (4, 4), "float32", True, lambda shape: seen(), lambda: 0)
+    view = View(None, "cupy", "cuda", 0, 256, (4, 4), "float32", True, lambda shape, dtype: seen(), lambda: 0)
     return replace(view, **changes)
 
 
@@ -242,7 +242,7 @@ def test_a_result_is_allocated_in_the_kernels_context(on_gpu: Any) -> None:
         yield
         happened.append("out")
 
-    def empty(shape: tuple[int, ...]) -> View:
+    def empty(shape: tuple[int, ...], dtype: str) -> View:
         happened.append("allocated")
         return seen(address=4096)
 

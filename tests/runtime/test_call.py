@@ -305,7 +305,9 @@ def test_an_array_on_another_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     from autotile.kernels import load_kernel
     from autotile.runtime import arguments
 
-    elsewhere = arguments.View(None, "torch", "cuda", 1, 256, (4, 4), "float32", True, lambda shape: None, lambda: None)
+    elsewhere = arguments.View(
+        None, "torch", "cuda", 1, 256, (4, 4), "float32", True, lambda shape, dtype: None, lambda: None
+    )
     monkeypatch.setattr(arguments, "view_of", lambda *given: elsewhere)
     device: Any = SimpleNamespace(info=SimpleNamespace(kind="cuda"), index=0)
     checker = arguments.ArgumentChecker(load_kernel("matmul"), "float32", device)

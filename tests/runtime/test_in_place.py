@@ -255,7 +255,7 @@ def test_host_arrays_go_there_and_back(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 def on_gpu(strides: tuple[int, ...] | None, contiguous: bool = False) -> View:
-    return View(object(), "torch", "cuda", 0, 256, (4, 4), "float32", contiguous, lambda shape: None, lambda: 5,
+    return View(object(), "torch", "cuda", 0, 256, (4, 4), "float32", contiguous, lambda shape, dtype: None, lambda: 5,
                 strides=strides)  # fmt: skip
 
 

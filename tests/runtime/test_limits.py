@@ -83,7 +83,7 @@ def test_on_a_gpu_nothing_that_is_queued_comes_between(row_sums: Path) -> None:
     problem = kernel.problem({"rows": 8, "cols": 8})
 
     def view(*shape: int) -> View:
-        return View(None, "torch", "cuda", 0, 256, shape, "float32", True, lambda shape: None, lambda: 7)
+        return View(None, "torch", "cuda", 0, 256, shape, "float32", True, lambda shape, dtype: None, lambda: 7)
 
     fill_empty(kernel, problem, device, [view(3), view(3, 0)], [view(3)], {"rows": 3, "cols": 0}, ())
     assert device.asked == ["synchronize", "download", "write", "synchronize"]

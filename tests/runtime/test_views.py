@@ -283,8 +283,8 @@ def test_values_where_nothing_is_launched_keep_out_of_the_gaps(tmp_path: Path, l
     def seen(address: int, *shape: int, strides: Any = None) -> View:
         shape = lead + shape
         strides = strides and (2 * strides[0],) * len(lead) + strides
-        return View(None, "torch", "cuda", 0, address, shape, "float32", strides is None, lambda s: None, lambda: 0,
-                    strides=strides)  # fmt: skip
+        return View(None, "torch", "cuda", 0, address, shape, "float32", strides is None, lambda s, dtype: None,
+                    lambda: 0, strides=strides)  # fmt: skip
 
     sizes = {"rows": 2, "cols": 3, "deep": 0, "batch": math.prod(lead)}
     start, out = seen(256, 2, 3, strides=(5, 1)), seen(256 + 4 * 20, 2, 3, strides=(7, 1))
@@ -396,12 +396,12 @@ def test_arrays_that_meet_themselves(array: Array, meets: bool) -> None:
 
 
 def on_gpu(*shape: int, strides: tuple[int, ...] | None, address: int = 256) -> View:
-    return View(None, "torch", "cuda", 0, address, shape, "float32", False, lambda s: dense(*s), lambda: 0,
+    return View(None, "torch", "cuda", 0, address, shape, "float32", False, lambda s, dtype: dense(*s), lambda: 0,
                 strides=strides)  # fmt: skip
 
 
 def dense(*shape: int, address: int = 1 << 20) -> View:
-    return View(None, "torch", "cuda", 0, address, shape, "float32", True, lambda s: dense(*s), lambda: 0)
+    return View(None, "torch", "cuda", 0, address, shape, "float32", True, lambda s, dtype: dense(*s), lambda: 0)
 
 
 @pytest.fixture

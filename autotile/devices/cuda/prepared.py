@@ -102,9 +102,7 @@ class _Buffer:
         "_configs", "_held", "_scalars", "addresses", "maps", "parameters", "scratch", "stages", "stream", "values",
     )  # fmt: skip
 
-    def __init__(
-        self, calls: Sequence[PreparedCall], arguments: Sequence[Any], maps: Sequence[TensorMap] = ()
-    ) -> None:
+    def __init__(self, calls: Sequence[PreparedCall], arguments: Sequence[Any], maps: Sequence[TensorMap] = ()) -> None:
         self.addresses = (ctypes.c_uint64 * len({a.index for a in arguments if type(a) is Moving}))()
         self.scratch = ctypes.c_uint64()
         self.values = tuple(argument for argument in arguments if type(argument) in _BOXES)

@@ -29,7 +29,7 @@ GUARD_BYTES = 1024
 """Poisoned bytes before and after each output, where a kernel that misses its bounds leaves a trace."""
 
 LEAST_FLUSH_BYTES = 64 << 20
-FLOAT_TYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "float64": 4}
+FLOAT_TYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "float64": 4, "float8_e4m3fn": 5, "float8_e5m2": 6}
 EXACT = 16
 """`type` of compare.cu: see there."""
 
@@ -120,7 +120,7 @@ class CudaStage:
         if launch.scratch_bytes <= self._scratch.nbytes:
             return
         self._scratch.free()
-        needed = self._padded(launch.scratch_bytes)
+        needed = _padded(launch.scratch_bytes + 2 * self._guard_bytes)
         while (free := self._free_bytes()) < needed:
             if len(self._sets) == 1:
                 raise LaunchError(
@@ -163,12 +163,15 @@ class CudaStage:
         self._flush_bytes = max(LEAST_FLUSH_BYTES, 2 * info.l2_bytes)
         fixed = {name: _reference_of(self._workload, name) for name in self._workload.outputs}
         fixed_bytes = self._flush_bytes + sum(
-            self._padded(array.nbytes) + (self._padded(bound.nbytes) if isinstance(bound, np.ndarray) else 0)
+            _padded(array.nbytes) + (_padded(bound.nbytes) if isinstance(bound, np.ndarray) else 0)
             for array, bound in fixed.values()
         )
-        fixed_bytes += sum(self._padded(array.nbytes) for array in self._workload.before.values())
+        fixed_bytes += sum(_padded(array.nbytes) for array in self._workload.before.values())
         sizes, places = self._sizes(), self._workload.takes_place
-        set_bytes = sum(self._padded(nbytes) for name, nbytes in sizes.items() if name not in places)
+        leads = {name: self._guard_bytes + self._workload.offset_bytes(name) for name in sizes}
+        set_bytes = sum(
+            _padded(leads[name] + nbytes + self._guard_bytes) for name, nbytes in sizes.items() if name not in places
+        )
         free = self._free_bytes()
         sets = min(INPUT_SETS, (free - fixed_bytes) // max(set_bytes, 1))
         if sets < 1:
@@ -182,11 +185,10 @@ class CudaStage:
             bounds = self._alloc(bound.nbytes) if isinstance(bound, np.ndarray) else 0
             self._expected[name] = (self._alloc(reference.nbytes), bounds)
         self._before = {name: self._alloc(array.nbytes) for name, array in self._workload.before.items()}
-        lead = self._guard_bytes + self._workload.offset_bytes
         for _ in range(sets):
             self._set_memory.append([])
             own = {
-                name: self._alloc(lead + nbytes + self._guard_bytes, self._set_memory[-1]) + lead
+                name: self._alloc(leads[name] + nbytes + self._guard_bytes, self._set_memory[-1]) + leads[name]
                 for name, nbytes in sizes.items()
                 if name not in places
             }
@@ -367,9 +369,10 @@ class CudaStage:
         if out.nbytes:
             self._driver.memcpy_dtoh(out.reshape(-1).view(np.uint8), address)
 
-    def _padded(self, nbytes: int) -> int:
-        """Bytes that an allocation takes, guards included: CUDA gives out memory in blocks of 512 bytes and more."""
-        return -(-(nbytes + 2 * self._guard_bytes + self._workload.offset_bytes) // 512) * 512
+
+def _padded(nbytes: int) -> int:
+    """Bytes that an allocation takes: CUDA gives out memory in blocks of 512 bytes and more."""
+    return -(-nbytes // 512) * 512
 
 
 def _reference_of(workload: Workload, name: str) -> tuple[Array, Array | float]:

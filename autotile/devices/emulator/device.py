@@ -79,9 +79,9 @@ class EmulatedStage:
     def __init__(self, device: EmulatorDevice, workload: Workload) -> None:
         self._device, self._workload = device, workload
         offset, shared = workload.offset_bytes, workload.takes_place
-        self._inputs = {name: device_buffer(array, offset) for name, array in workload.inputs.items()}
+        self._inputs = {name: device_buffer(array, offset(name)) for name, array in workload.inputs.items()}
         self._outputs = {
-            name: self._inputs[shared[name]] if name in shared else device_buffer(np.empty(shape, dtype), offset)
+            name: self._inputs[shared[name]] if name in shared else device_buffer(np.empty(shape, dtype), offset(name))
             for name, (shape, dtype) in workload.outputs.items()
         }
         for name in self._inputs.keys() - set(shared.values()):

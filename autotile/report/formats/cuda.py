@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autotile.codegen import render
 from autotile.devices.info import STATIC_SHARED_LIMIT_BYTES
 from autotile.dtypes import element_type
@@ -131,18 +133,27 @@ def _step(step: LaunchStep, entry: str) -> dict[str, Any]:
 
 
 def _argument(argument: Argument, kernel: Kernel, problem: Problem) -> dict[str, Any]:
-    """What is passed, in C's order: `is` says as what, and an array's shape is as it is stored."""
+    """What is passed, in C's order: `is` says as what, an array's shape is as it is stored, and its dtype is the
+    problem's where it does not say."""
     if isinstance(argument, Size):
         return {"name": argument.name, "is": "int", "value": kernel.sizes_of(problem)[argument.name]}
     if isinstance(argument, Scalar):
-        return {"name": argument.name, "is": element_type(problem.dtype).accumulator, "default": argument.default}
+        passed = "double" if element_type(problem.dtype).scalar is np.float64 else "float"
+        return {"name": argument.name, "is": passed, "default": argument.default}
     if isinstance(argument, Scratch):
         return {"name": argument.name, "is": "scratch"}
     if argument not in kernel.arrays_of(problem):
         return {"name": argument.name, "is": "null"}
     layout = kernel.layout_of(argument, problem)
     kind = "output" if isinstance(argument, Output) else "input"
-    return {"name": argument.name, "is": kind, "shape": list(layout.shape), "strides": list(layout.strides)}
+    element = kernel.element_of(argument, problem)
+    return {
+        "name": argument.name,
+        "is": kind,
+        **({"dtype": element.name} if element.name != problem.dtype else {}),
+        "shape": list(layout.shape),
+        "strides": list(layout.strides),
+    }
 
 
 def _write_launches(place: Path, device: str, arch: str, entries: Iterable[dict[str, Any]]) -> Path:
