@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
-VERSION = 3
+VERSION = 4
 LAUNCHED = 0
 ARGUMENT_SHIFT = 40
 """Where the number of its buffer stands in a traced address of global memory (trace_address of memory.h)."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from autotile.devices.emulator.source import emulated_text, statement
+from autotile.devices.emulator.source import emulated_text, inside, statement
 
 _GLOBAL = re.compile(r"\b__global__\b")
-_BRACKET = re.compile(r"[()\[\]{}]")
 _OPENING = re.compile(r"\s*\{")
 _CALL = re.compile(r"(\w+)\s*\(")
 _CLUSTER = re.compile(r"\b__cluster_dims__\b\s*(\()?")
@@ -59,7 +58,7 @@ def stray_cluster(text: str) -> int | None:
     seen = emulated_text(text)
     heads = [function.head for function in global_functions(text)]
     for match in _CLUSTER.finditer(seen):
-        named = match.group(1) and _inside(seen, match.end() - 1)[0].strip()
+        named = match.group(1) and inside(seen, match.end() - 1)[0].strip()
         if not named or not any(begin <= match.start() < end for begin, end in heads):
             return match.start()
     return None
@@ -69,7 +68,7 @@ def _function(seen: str, position: int) -> GlobalFunction | None:
     begin, _ = statement(seen, position)
     at = begin
     while (call := _CALL.search(seen, at)) is not None:
-        _, at = _inside(seen, call.end() - 1)
+        _, at = inside(seen, call.end() - 1)
         if call.group(1) not in _ATTRIBUTES:
             break
     else:
@@ -78,17 +77,7 @@ def _function(seen: str, position: int) -> GlobalFunction | None:
     if re.search(r"\btemplate\b", head) or call.start() < position:
         return None
     sizes = _CLUSTER.search(head)
-    cluster = "1, 1, 1" if sizes is None or sizes.group(1) is None else _inside(head, sizes.end() - 1)[0]
+    cluster = "1, 1, 1" if sizes is None or sizes.group(1) is None else inside(head, sizes.end() - 1)[0]
     opening = _OPENING.match(seen, at)
-    body = (at, at) if opening is None else (opening.end() - 1, _inside(seen, opening.end() - 1)[1])
+    body = (at, at) if opening is None else (opening.end() - 1, inside(seen, opening.end() - 1)[1])
     return GlobalFunction(call.group(1), re.search(r"\bextern\b", head) is not None, cluster, (begin, at), body)
-
-
-def _inside(seen: str, opening: int) -> tuple[str, int]:
-    """What stands in the brackets that open there, and the position behind the closing one."""
-    depth = 0
-    for bracket in _BRACKET.finditer(seen, opening):
-        depth += 1 if bracket.group() in "([{" else -1
-        if depth == 0:
-            return seen[opening + 1 : bracket.start()], bracket.end()
-    return seen[opening + 1 :], len(seen)

@@ -250,7 +250,7 @@ def _divergence(d: Diagnostic) -> str:
 def _deadlock(d: Diagnostic) -> str:
     return (
         f"deadlock at {_at(d.line)}: thread {d.thread} of block {d.block} waits for lanes of its warp that never come; "
-        "the mask must name just those lanes that execute the instruction"
+        f"{d.detail or 'the mask must name just those lanes that execute the instruction'}"
     )
 
 

@@ -100,6 +100,8 @@ def _detail(found: abi.FoundDiagnostic, kind: str, memory: MemoryMap) -> str:
         if found.address:
             return memory.describe(found.address, 0) + ", not in the block's own shared memory"
         return f"rank {found.bytes}, which the cluster does not have"
+    if kind == "deadlock" and found.bytes:
+        return "ldmatrix and mma need all 32 lanes of a warp, at the same instruction"
     return f"{found.bytes} bytes" if kind == "bad_copy_size" else ""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 # The quotes of 1'000'000 are no character literals.
 _DIGIT_SEPARATOR = re.compile(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])")
+_BRACKET = re.compile(r"[()\[\]{}]")
 _CONDITIONAL = re.compile(r"^\s*#\s*(ifdef|ifndef|if|elif|else|endif)\b(.*)$")
 _CODE = re.compile(r"(\S)")
 _LINE = re.compile(r"^[^\S\n]*(\S)", re.MULTILINE)
@@ -44,13 +45,19 @@ def blank_comments(text: str) -> str:
     return _TOKEN.sub(_blank, _DIGIT_SEPARATOR.sub(" ", text))
 
 
-def code_lines(text: str) -> dict[int, str]:
-    """The code of each line, counted from 1, without its indent and comments. Left out are lines without a word."""
+def keep_literals(text: str) -> str:
+    """The text with comments alone turned to spaces: every position and line stays."""
     kept = text
     for token in _TOKEN.finditer(_DIGIT_SEPARATOR.sub(" ", text)):
         if token.group().startswith("/"):
             kept = kept[: token.start()] + _blank(token) + kept[token.end() :]
-    return {number: line.strip() for number, line in enumerate(kept.split("\n"), 1) if re.search(r"\w", line)}
+    return kept
+
+
+def code_lines(text: str) -> dict[int, str]:
+    """The code of each line, counted from 1, without its indent and comments. Left out are lines without a word."""
+    lines = enumerate(keep_literals(text).split("\n"), 1)
+    return {number: line.strip() for number, line in lines if re.search(r"\w", line)}
 
 
 def _condition(kind: str, rest: str) -> bool | None:
@@ -95,6 +102,16 @@ def statement(blanked: str, position: int) -> tuple[int, int]:
     begin += max((d.end() for d in _DIRECTIVE.finditer(blanked[begin:position])), default=0)
     end = blanked.find(";", position)
     return begin, len(blanked) if end < 0 else end
+
+
+def inside(seen: str, opening: int) -> tuple[str, int]:
+    """What stands in the brackets that open there, and the position behind the closing one."""
+    depth = 0
+    for bracket in _BRACKET.finditer(seen, opening):
+        depth += 1 if bracket.group() in "([{" else -1
+        if depth == 0:
+            return seen[opening + 1 : bracket.start()], bracket.end()
+    return seen[opening + 1 :], len(seen)
 
 
 def first_lines(text: str) -> dict[int, int]:

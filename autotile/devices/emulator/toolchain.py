@@ -19,6 +19,7 @@ from pathlib import Path
 from autotile.devices.emulator.compiler import ASK_LIMIT_S, HostToolchain, Runner, first_line, run_alone
 from autotile.devices.emulator.entries import GlobalFunction, entry_points
 from autotile.devices.emulator.program import EmulatedProgram
+from autotile.devices.emulator.ptx import bind_instructions
 from autotile.devices.emulator.source import ARENA_SYMBOL, bind_shared_arrays
 from autotile.devices.emulator.unsupported import refuse_unsupported
 from autotile.errors import CompileError, LaunchError, ToolchainMissing
@@ -89,8 +90,9 @@ _COMMON_FLAGS = (
 
 # A tail call would leave the runtime a return address in the caller of the line that made it.
 _TRUE_LINES = ("-g1", "-gdwarf-4", "-fno-optimize-sibling-calls")
-# g++ may schedule a call out of the range that its debug information gives an inlined function.
-_TRUE_LINES_GNU = ("-gno-statement-frontiers", "-fno-schedule-insns2")
+# g++ may schedule a call out of the range that its debug information gives an inlined function, and make one of the like
+# calls of two branches.
+_TRUE_LINES_GNU = ("-gno-statement-frontiers", "-fno-schedule-insns2", "-fno-crossjumping")
 
 
 # A local variable that was never written holds no convenient zero, as it does in a fresh page or as g++ chooses.
@@ -283,10 +285,12 @@ def compile_host(
 
     def run(text: str, name: str) -> tuple[int, str]:
         # alignas is renamed only after the headers: after `static` it is an error, where the attribute is not.
-        functions = entry_points(text, name)
-        bound = bind_shared_arrays(text, [function.body for function in functions[1:]])
+        called = bind_instructions(text)
+        functions = entry_points(called, name)
+        bound = bind_shared_arrays(called, [function.body for function in functions[1:]])
+        header = "cuda_host.h" if called == text else "ptx.h"  # which few kernels need
         unit = (
-            '#include "cuda_host.h"\n#define alignas(bytes) __attribute__((aligned(bytes)))\n'
+            f'#include "{header}"\n#define alignas(bytes) __attribute__((aligned(bytes)))\n'
             f"{'AUTOTILE_STEPS_SECTION' if bound.step_arrays else ''}\n"
             f'#line 1 "{SOURCE_NAME}"\n{bound.text}\n{_entry_table(functions)}'
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from autotile.devices.emulator.entries import stray_cluster
+from autotile.devices.emulator.ptx import unknown_instructions
 from autotile.devices.emulator.source import emulated_lines
 from autotile.errors import UnsupportedByEmulator
 
@@ -17,7 +18,6 @@ _OTHER_GROUPS = (
 _CONSTRUCTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
-        (r"\b(?:asm|__asm__|__asm)\b", "inline PTX (asm)"),
         (r"#\s*include\s*<mma\.h>|\bwmma\b", "tensor core fragments (wmma)"),
         (r"\bwgmma\w*", "warp-group matrix instructions (wgmma)"),
         (_OTHER_GROUPS, "cooperative groups other than the cluster's"),
@@ -46,13 +46,15 @@ def refuse_unsupported(source_text: str) -> None:
 
     Comments, literals and branches that the preprocessor drops where AUTOTILE_EMULATOR is defined do not count.
     """
+    unknown = unknown_instructions(source_text)
     for number, line in enumerate(emulated_lines(source_text), start=1):
-        for pattern, name in _CONSTRUCTS:
-            if pattern.search(line):
-                raise UnsupportedByEmulator(
-                    f"kernel.cu:{number}: the emulator cannot run {name}. Give it another way under "
-                    "`#ifdef AUTOTILE_EMULATOR`, or run this variant on a GPU."
-                )
+        named = (name for pattern, name in _CONSTRUCTS if pattern.search(line))
+        refused = unknown.get(number) or next(named, None)
+        if refused is not None:
+            raise UnsupportedByEmulator(
+                f"kernel.cu:{number}: the emulator cannot run {refused}. Give it another way under "
+                "`#ifdef AUTOTILE_EMULATOR`, or run this variant on a GPU."
+            )
     stray = stray_cluster(source_text)
     if stray is not None:
         raise UnsupportedByEmulator(

@@ -154,6 +154,14 @@ static AUTOTILE_INLINE unsigned __reduce_and_sync(unsigned m, unsigned v) { retu
 static AUTOTILE_INLINE unsigned __reduce_or_sync(unsigned m, unsigned v) { return autotile_reduce(m, v, kReduceOr); }
 static AUTOTILE_INLINE unsigned __reduce_xor_sync(unsigned m, unsigned v) { return autotile_reduce(m, v, kReduceXor); }
 
+// ------------------------------------------------------------------------------------------------------- addresses
+
+// Of shared memory: the distance from where a block's own begins, which lies on a bound of 1024 bytes.
+static AUTOTILE_INLINE size_t __cvta_generic_to_shared(const void* p) { return autotile_shared_address(p); }
+static AUTOTILE_INLINE void* __cvta_shared_to_generic(size_t p) { return autotile_from_shared_address((uint32_t)p); }
+static AUTOTILE_INLINE size_t __cvta_generic_to_global(const void* p) { return (size_t)p; }
+static AUTOTILE_INLINE void* __cvta_global_to_generic(size_t p) { return (void*)p; }
+
 // ------------------------------------------------------------------------------------------ loads and stores with
 // hints
 

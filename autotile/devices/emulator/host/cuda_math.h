@@ -203,3 +203,18 @@ static AUTOTILE_INLINE int __float2int_ru(float x) { return (int)ceilf(x); }
 static AUTOTILE_INLINE unsigned __float2uint_rn(float x) { return (unsigned)rintf(x); }
 static AUTOTILE_INLINE float __int2float_rn(int x) { return (float)x; }
 static AUTOTILE_INLINE float __uint2float_rn(unsigned x) { return (float)x; }
+
+// Beside those of 16 bits that the runtime has.
+static AUTOTILE_INLINE uint16_t autotile_bfloat16_from_float(float value) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, &value, 4);
+    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;  // NaN, as CUDA gives it
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static AUTOTILE_INLINE float autotile_float_from_bfloat16(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    __builtin_memcpy(&value, &bits, 4);
+    return value;
+}

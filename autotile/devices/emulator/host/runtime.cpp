@@ -25,14 +25,40 @@ extern "C" int autotile_barrier(uint32_t op, int predicate, uint32_t line, uint3
     return (int)launch.fiber->result;
 }
 
-extern "C" uint64_t autotile_warp(uint32_t mask, uint32_t op, uint64_t value, uint32_t source_lane) {
+static uint64_t meet_warp(uint32_t mask, uint32_t op, uint64_t value, uint32_t source_lane, uint32_t pc) {
     Fiber& fiber = *launch.fiber;
-    count_tick(AUTOTILE_CALLER);
     fiber.mask = mask, fiber.op = op, fiber.value = value, fiber.source_lane = source_lane;
-    fiber.pc = AUTOTILE_CALLER;
+    fiber.pc = pc;
     fiber.state = kAtWarp;
     yield_to_scheduler();
     return launch.fiber->result;
+}
+
+extern "C" uint64_t autotile_warp(uint32_t mask, uint32_t op, uint64_t value, uint32_t source_lane) {
+    count_tick(AUTOTILE_CALLER);
+    return meet_warp(mask, op, value, source_lane, AUTOTILE_CALLER);
+}
+
+extern "C" uint32_t autotile_shared_address(const void* address) {
+    ptrdiff_t offset = shared_offset((const char*)address);
+    return offset < 0 ? kNoSharedAddress : (uint32_t)offset;
+}
+
+extern "C" void* autotile_from_shared_address(uint32_t address) { return shared.begin + address; }
+
+// The lanes read when all have come, so that a store which is not ordered with it is one before the read; and they take
+// the rows when all have read, so that no row is taken which is not there.
+extern "C" void autotile_load_matrices(uint32_t address, uint32_t count, uint32_t transposed, uint32_t* registers) {
+    uint32_t pc = AUTOTILE_CALLER;
+    uint32_t form = count << 1 | transposed;
+    count_tick(pc);
+    if (launch.level >= kRaces) meet_warp(kAllLanes, kGatherForMatrices, 0, form, pc);
+    MatrixRow row{shared.begin + address, registers};
+    if (launch.thread % kWarpLanes < kMatrixRows * count) {
+        if (address >= shared.limit) fault(kOutOfBounds, kRead, pc, row.begin, kMatrixRowBytes);
+        access(row.begin, kMatrixRowBytes, kRead, pc);
+    }
+    meet_warp(kAllLanes, kLoadMatrices, (uint64_t)&row, form, pc);
 }
 
 extern "C" uint32_t autotile_active_lanes(void) {
@@ -123,39 +149,6 @@ extern "C" void autotile_copy_wait(size_t pending_groups) {
 }
 
 extern "C" void autotile_trap(void) { fault(kTrap, kRead, AUTOTILE_CALLER, nullptr, 0); }
-
-// IEEE binary16, rounded to nearest even, without a table and without F16C.
-extern "C" uint16_t autotile_half_from_float(float value) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, &value, 4);
-    uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000) return 0x7fff;                      // NaN, as CUDA gives it
-    if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  // 65520 and above round to infinity
-    if (magnitude >= 0x38800000) {                                  // normal: rebias, round 13 bits away
-        uint32_t rounded = magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1);
-        return (uint16_t)(sign | rounded >> 13);
-    }
-    if (magnitude < 0x33000000) return (uint16_t)sign;  // below half of the smallest denormal
-    uint32_t shift = 126 - (magnitude >> 23), mantissa = (magnitude & 0x7fffff) | 0x800000;
-    uint32_t kept = mantissa >> shift, rest = mantissa & ((1u << shift) - 1), half = 1u << (shift - 1);
-    kept += rest > half || (rest == half && (kept & 1));
-    return (uint16_t)(sign | kept);
-}
-
-extern "C" float autotile_float_from_half(uint16_t half) {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 0x3ff, bits;
-    if (exponent == 31) {
-        bits = sign | 0x7f800000 | mantissa << 13;
-    } else if (exponent) {
-        bits = sign | (exponent + 112) << 23 | mantissa << 13;
-    } else {
-        float value = (float)mantissa * 0x1p-24f;  // exact
-        return sign ? -value : value;
-    }
-    float value;
-    __builtin_memcpy(&value, &bits, 4);
-    return value;
-}
 
 // ------------------------------------------------------------------------------------------------- the library's face
 

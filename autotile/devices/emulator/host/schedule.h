@@ -2,6 +2,7 @@
 // operating-system thread, so that a run is the same each time; `backward` turns the order round, which changes the
 // result of a kernel with a race.
 #pragma once
+#include "matrices.h"
 #include "memory.h"
 
 // --------------------------------------------------------------------------------------------- asynchronous copies
@@ -95,6 +96,7 @@ static uint64_t reduce(uint32_t op, uint64_t a, uint64_t b) {
 static uint64_t warp_result(uint32_t lane, uint32_t first, uint32_t members) {
     Fiber& me = fibers[first + lane];
     uint64_t result = 0;
+    if (me.op >= kGatherForMatrices) return 0;
     switch (me.op) {
         case kSyncWarp:
             return 0;
@@ -140,6 +142,7 @@ static bool release_warp(uint32_t first, uint32_t last) {
         for (uint32_t l = 0; l < kWarpLanes; l++)
             if ((waiting & mask) >> l & 1 && fibers[first + l].mask == mask) members |= 1u << l;
         if (members != (mask & alive) || !(members >> lane & 1)) continue;
+        if (of_matrices(first, members) && !work_on_matrices(first, members)) continue;
         for (uint32_t l = 0; l < kWarpLanes; l++) {
             if (!(members >> l & 1)) continue;
             fibers[first + l].result = warp_result(l, first, members);
@@ -211,6 +214,7 @@ static void report_divergence(uint32_t waiting, uint32_t threads, const Fiber& a
 static void report_deadlock(uint32_t stuck) {
     Diagnostic& d = report(kDeadlock, kLoad, fibers[stuck].pc);
     d.thread = (int32_t)stuck;
+    d.bytes = fibers[stuck].op >= kGatherForMatrices;
     launch.stopped = true;
 }
 

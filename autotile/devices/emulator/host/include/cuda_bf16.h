@@ -2,20 +2,6 @@
 #pragma once
 #include "autotile_float16.h"
 
-static AUTOTILE_INLINE uint16_t autotile_bfloat16_from_float(float value) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, &value, 4);
-    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;  // NaN, as CUDA gives it
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static AUTOTILE_INLINE float autotile_float_from_bfloat16(uint16_t half) {
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    __builtin_memcpy(&value, &bits, 4);
-    return value;
-}
-
 struct __nv_bfloat16 {
     uint16_t bits;
     __nv_bfloat16() = default;
