@@ -1,0 +1,257 @@
+"""Matmul on tensor cores: C = act(alpha·A·B + beta·addend + bias), row-major. The template is kernel.cu.j2, the story
+README.md.
+
+Beside this file: what C must be (reference.py), what cannot be (rules.py), the parameters (parameters.py), points to
+begin from (presets.py).
+"""
+
+from __future__ import annotations
+
+from autotile.kernels import (
+    Derived,
+    Input,
+    Kernel,
+    LaunchPlan,
+    Map,
+    OptionalSize,
+    Output,
+    Scalar,
+    Scratch,
+    ShapeClass,
+    Size,
+    Step,
+    Switch,
+    Trait,
+    beside,
+)
+
+NUMERICS, RULES, PARAMETERS, PRESETS = (
+    beside(__file__, name) for name in ("reference.py", "rules.py", "parameters.py", "presets.py")
+)
+
+COPYING = "ceil_div({x}_lines * ceil_div(ceil_div({x}_line, width), 32), 8)"
+TURNING = "ceil_div({x}_lines, turn_side) * ceil_div({x}_line, turn_side)"
+PACK = {x: f"(({TURNING} if turn_{x} else {COPYING}) if pack_{x} else 0)".format(x=x) for x in "ab"}
+"""Blocks that pack an operand: eight warps with 32 words of a line each, or a square that is turned."""
+
+
+def operand_maps(x: str, side: str) -> tuple[Map, Map]:
+    """Of an operand as it is stored, and of its packed copy."""
+    shared = f"(2 if multicast == '{x}' else 1)"
+    box = ("span", f"(block_k if {x}_across else block_{side}) // {shared}", "1")
+    sizes = (f"{x}_packed_line", f"{x}_packed_lines", "problem.batch")
+    stored = Map(
+        x,
+        sizes,
+        (f"problem.{x}_pitch", f"problem.{x}_step * problem.{x}_pitch"),
+        box,
+        when=f"tier == 'wgmma' and not pack_{x}",
+    )
+    packed = Map(
+        "scratch",
+        sizes,
+        (f"{x}_packed_pitch", f"{x}_packed_lines * {x}_packed_pitch"),
+        box,
+        offset="0" if x == "a" else "problem.batch * packed_a",
+        when=f"tier == 'wgmma' and pack_{x}",
+    )
+    return stored, packed
+
+
+def operand_values(x: str, side: str) -> tuple[Derived, ...]:
+    """What follows from how an operand is stored. Elements that are not 16-bit are multiplied along k alone."""
+    turned = f"problem.{x}_turned == 1" if x == "a" else f"problem.{x}_turned == 0"  # its rows lie across k
+    return (
+        Derived(f"turn_{x}", f"{turned} and problem.itemsize != 2", f"{x.upper()} is turned as it is packed"),
+        Derived(f"{x}_across", f"{turned} and problem.itemsize == 2", f"{x.upper()}'s tiles are lines across k"),
+        Derived(
+            f"whole_{x}",
+            f"problem.alignment % 16 == 0 and problem.{x}_pitch * problem.itemsize % 16 == 0",
+            f"every line of {x.upper()} begins on a word of 16 bytes",
+        ),
+        Derived(f"pack_{x}", f"turn_{x} or not whole_{x}", f"{x.upper()} is first copied to where it may be brought from"),
+        Derived(f"{x}_lines", f"problem.k if {turned} else problem.{side}", "lines, as it is stored"),
+        Derived(f"{x}_line", f"problem.{side} if {turned} else problem.k", "elements of a line, as it is stored"),
+        Derived(f"{x}_packed_lines", f"problem.{side} if turn_{x} else {x}_lines", "lines, as it is multiplied"),
+        Derived(f"{x}_packed_line", f"problem.k if turn_{x} else {x}_line", "elements of a line, as it is multiplied"),
+        Derived(f"{x}_packed_pitch", f"ceil_div({x}_packed_line, width) * width", "elements from packed line to line"),
+        Derived(f"packed_{x}", f"{x}_packed_lines * {x}_packed_pitch if pack_{x} else 0", "elements of a packed matrix"),
+    )
+
+
+KERNEL = Kernel(
+    name="matmul_tensor",
+    doc="C = act(alpha·A·B + beta·addend + bias) on tensor cores, any size, layout and batch; row-major",
+    dimensions=("m", "n", "k"),
+    switches=(
+        Switch("a_turned", "A is stored turned, k × m"),
+        Switch("b_turned", "B is stored turned, n × k"),
+        Switch("addend", "beta times another matrix is added, which may be C as it was"),
+        Switch("bias", "a row of n is added to every row"),
+        Switch("relu", "what is below 0 becomes 0"),
+        Switch("gelu", "x becomes x·Φ(x), Φ of the normal distribution, by erf"),
+        Switch("wide", "C, addend and bias are float32, whatever A and B are"),
+    ),
+    wide="wide",
+    optional=(
+        OptionalSize("batch", "1", "products, each of an A and a B of its own"),
+        OptionalSize(
+            "a_pitch", "problem.m if problem.a_turned else problem.k", "elements from one stored row of A to the next"
+        ),
+        OptionalSize(
+            "b_pitch", "problem.k if problem.b_turned else problem.n", "elements from one stored row of B to the next"
+        ),
+        OptionalSize("c_pitch", "problem.n", "elements from one row of C, and of the addend, to the next"),
+        OptionalSize("a_step", "problem.k if problem.a_turned else problem.m", "rows from one matrix of A to the next"),
+        OptionalSize("b_step", "problem.n if problem.b_turned else problem.k", "rows from one matrix of B to the next"),
+        OptionalSize("c_step", "problem.m", "rows from one matrix of C, and of the addend, to the next"),
+    ),
+    dtypes=("bfloat16", "float16", "tf32", "int8", "float8_e4m3fn", "float8_e5m2", "float64"),
+    arguments=(
+        Input("a", ("batch", "m", "k"), pitch="a_pitch", step="a_step", turned="a_turned"),
+        Input("b", ("batch", "k", "n"), pitch="b_pitch", step="b_step", turned="b_turned"),
+        Output("c", ("batch", "m", "n"), pitch="c_pitch", step="c_step", of="result"),
+        Input("addend", ("batch", "m", "n"), "c_pitch", "c_step", when="addend", may_be="c", of="result"),
+        Input("bias", ("n",), when="bias", of="result"),
+        Scratch("scratch"),
+        Scalar("alpha", 1.0),
+        Scalar("beta", 1.0),
+        *(
+            Size(name)
+            for name in ("m", "n", "k", "batch", "a_pitch", "b_pitch", "c_pitch", "a_step", "b_step", "c_step")
+        ),
+    ),
+    classes=(
+        ShapeClass("few rows", "problem.m <= 64"),
+        ShapeClass("few columns", "problem.n <= 64"),
+        ShapeClass("deep", "problem.k >= 32 * max(problem.m, problem.n)"),
+        ShapeClass(
+            "odd",
+            "problem.n * problem.itemsize % 16 != 0 or problem.k * problem.itemsize % 16 != 0 "
+            "or problem.alignment % 16 != 0",
+        ),
+        ShapeClass("small", "problem.batch * problem.m * problem.n <= 2097152"),
+        ShapeClass("large", "problem.m > 0"),
+    ),
+    parameters=PARAMETERS["PARAMETERS"],
+    derived=(
+        Derived("width", "16 // problem.itemsize", "elements in a word of 16 bytes"),
+        Derived("span", "128 // problem.itemsize", "elements in a line of 128 bytes"),
+        *operand_values("a", "m"),
+        *operand_values("b", "n"),
+        Derived("turn_side", "32 if problem.itemsize >= 4 else 64", "side of the squares that are turned at once"),
+        Derived(
+            "whole_c",
+            "problem.alignment % 16 == 0 and problem.c_pitch * problem.result_itemsize % 16 == 0",
+            "every row of C begins on a word of 16 bytes",
+        ),
+        Derived("tile_bytes", "(block_m + block_n) * block_k * problem.itemsize", "A's tile and B's"),
+        Derived(
+            "tiles",
+            "ceil_div(problem.m, block_m * (2 if multicast == 'b' else 1)) "
+            "* ceil_div(problem.n, block_n * (2 if multicast == 'a' else 1)) * problem.batch",
+            "tiles of C, those of all blocks of a multicast counted as one",
+        ),
+        Derived("blocks_a_tile", "cluster if multicast == 'none' else 2", "blocks that have a tile together"),
+        Derived("units", "min(tiles, wave // blocks_a_tile) if wave else tiles", "tiles that are worked on at once"),
+        Derived("feeders", "128 if groups > 1 else 32", "threads that have tiles brought"),
+        Derived(
+            "sums",
+            "block_m * block_n // 128 // (1 if pingpong else groups) if tier == 'wgmma' else warp_m * warp_n // 32",
+            "sums that a thread keeps in registers",
+        ),
+        # Registers that a group's feeders give up to those that multiply: 65536 of a multiprocessor, in eights.
+        Derived("feeder_registers", "32 if groups == 3 else 24 if sums > 160 else 40"),
+        Derived("multiplier_registers", "160 if groups == 3 else 240 if sums > 160 else 232"),
+        Derived(
+            "rooms",
+            "min(2, block_n * problem.result_itemsize // 128) if whole_c "
+            "else block_n * problem.result_itemsize // 128",
+            "strips of C, 16 rows of 128 bytes, that a warp lays out in shared memory at once",
+        ),
+        Derived(
+            "ring_bytes",
+            "1024 + stages * (tile_bytes + 16) + groups * 4 * rooms * 2048 + 16",
+            "tiles and barriers, strips of C, and what aligns them",
+        ),
+        Derived(
+            "room_bytes",
+            "(8 if problem.itemsize == 8 else 16) * (warp_n * problem.result_itemsize + 16)",
+            "rows of C that a warp lays out at once, in the ring's place",
+        ),
+        Derived("batch_y", "32768", "matrices along y of a packing grid, which holds 65535 at most"),
+    ),
+    launch=LaunchPlan(
+        grid=("units * blocks_a_tile",),
+        block=(
+            "groups * 128 + feeders if tier == 'wgmma' else (block_m // max(1, warp_m)) * (block_n // max(1, warp_n)) * 32",
+        ),
+        shared_bytes="ring_bytes if tier == 'wgmma' "
+        "else max(stages * tile_bytes, (block_m // max(1, warp_m)) * (block_n // max(1, warp_n)) * room_bytes)",
+        scratch_bytes="problem.batch * (packed_a + packed_b) * problem.itemsize",
+        before=(
+            Step(
+                "pack",
+                (f"{PACK['a']} + {PACK['b']}", "min(problem.batch, batch_y)", "ceil_div(problem.batch, batch_y)"),
+                ("256",),
+                when="pack_a or pack_b",
+            ),
+        ),
+        maps=(
+            *operand_maps("a", "m"),
+            *operand_maps("b", "n"),
+            Map(
+                "c",
+                ("problem.n", "problem.m", "problem.batch"),
+                ("problem.c_pitch", "problem.c_step * problem.c_pitch"),
+                ("128 // problem.result_itemsize", "16", "1"),
+                of="result",
+                when="tier == 'wgmma' and whole_c",
+            ),
+        ),
+    ),
+    rules=RULES["RULES"],
+    traits=(
+        *(
+            Trait(switch, f"problem.{switch} == 1", f"{switch} is on")
+            for switch in ("a_turned", "b_turned", "addend", "bias", "relu", "gelu")
+        ),
+        *(
+            Trait(f"aligned_{x}", f"whole_{x}", f"every line of {x.upper()} begins on a word of 16 bytes")
+            for x in "abc"
+        ),
+    ),
+    presets=PRESETS["PRESETS"],
+    baseline="plain",
+    reference=NUMERICS["reference"],
+    error_bound=NUMERICS["error_bound"],
+    flops="2 * problem.batch * problem.m * problem.n * problem.k",
+    bytes="problem.batch * (problem.itemsize * (problem.m * problem.k + problem.k * problem.n) "
+    "+ problem.result_itemsize * (1 + problem.addend) * problem.m * problem.n)",
+    effort=(
+        "block_m * block_n * blocks_a_tile * ceil_div(tiles * blocks_a_tile, device.sm_count * min_blocks) * min_blocks "
+        "* (problem.k / cluster + 128)"
+    ),
+    trace_sizes=("block_m", "block_n", "block_k * max(4, stages + 1)"),
+    check_sizes=(
+        (1, 1, 1),
+        (31, 1, 63),
+        (33, 65, 17),
+        (128, 128, 136),
+        (257, 63, 129),
+        (5, 301, 7),
+        (64, 256, 96),
+        (300, 520, 264),
+        {
+            "m": 70,
+            "n": 40,
+            "k": 56,
+            "batch": 3,
+            "a_pitch": 80,
+            "b_pitch": 88,
+            "c_pitch": 48,
+            "a_step": 90,
+            "c_step": 71,
+        },
+    ),
+)

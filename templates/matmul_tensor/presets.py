@@ -1,0 +1,29 @@
+"""Named points of the space, from the plainest on; those of tier wgmma did well on an H200."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WGMMA: dict[str, Any] = {
+    "tier": "wgmma", "block_m": 128, "block_n": 256, "block_k": 64, "stages": 4, "groups": 2, "wave": 132, "group": 16,
+}  # fmt: skip
+TURNS = {**WGMMA, "block_n": 128, "stages": 6, "pingpong": True, "group": 8}
+ALONE = {**WGMMA, "block_m": 64, "block_n": 128, "stages": 8, "groups": 1, "wave": 0, "group": 8}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "portable": {
+        "block_m": 128, "block_n": 128, "block_k": 32, "warp_m": 64, "warp_n": 64, "stages": 4, "min_blocks": 2,
+    },
+    "portable_deep": {
+        "block_m": 128, "block_n": 256, "block_k": 64, "warp_m": 64, "warp_n": 64, "stages": 3,
+    },
+    "large": WGMMA,
+    "tall": {**WGMMA, "block_m": 256, "block_n": 128},
+    "in_turns": TURNS,
+    "in_turns_wide": {**TURNS, "block_n": 192, "stages": 4},
+    "in_turns_shared": {**TURNS, "block_n": 192, "stages": 4, "multicast": "b"},
+    "small": ALONE,
+    "few_rows": {**ALONE, "cluster": 2},
+    "one_row": {**ALONE, "block_n": 64, "cluster": 2},
+}  # fmt: skip

@@ -1,0 +1,101 @@
+"""What C must be, and how far off a right kernel may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autotile.dtypes import element_type
+from autotile.types import Problem
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+
+SUM_ROUNDOFF = {"float64": 2.0**-53, "float8_e4m3fn": 2.0**-13, "float8_e5m2": 2.0**-13}
+"""How far off one addition of a tensor core is, at most, of the largest number that it adds. Sums in float32 are cut
+off, not rounded, and numbers are shifted to the largest before they are added (Fasi, Higham, Mikaitis and Pranesh,
+Numerical behavior of NVIDIA tensor cores, PeerJ CS 2021): twice the 2⁻²⁴ of rounding, and as much for the shift. Sums
+of float8 products keep some 14 bits on sm_90 (DeepSeek-V3 Technical Report, 2024, §3.3.2)."""
+
+ORDINARY_SUM_ROUNDOFF = 2.0**-22
+
+
+def reference(inputs: Arrays, problem: Problem) -> Arrays:
+    """`c`, batch × m × n: float64 from the inputs as they are, exactly widened; of int8, int32 to the last bit."""
+    a, b = (_operand(inputs, problem, name) for name in "ab")
+    c = _finished(inputs, problem, a @ b)
+    # Products of int8 and their sums are exact in float64, and each step after them is rounded as the kernel's is.
+    return {"c": np.clip(np.rint(c), -(2.0**31), 2.0**31 - 1).astype(np.int32) if problem.dtype == "int8" else c}
+
+
+def error_bound(inputs: Arrays, problem: Problem) -> Mapping[str, Array | float]:
+    """The most that a right kernel may be off, batch × m × n, float64, elementwise; 0 for int8.
+
+    A sum of k products, in any order, each addition off by u of the numbers' sizes at most: γ_k |A||B|, γ_k = k·u /
+    (1 − k·u) (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.5), with SUM_ROUNDOFF for u. tf32 cuts
+    each factor to 11 bits first, 2⁻¹⁰ at most: 2·2⁻¹⁰ + 2⁻²⁰ of |A||B|. alpha, beta, addend and bias add a rounding
+    each, in float32 or float64; GELU changes a distance by its steepest slope, below 1.13, and by some units in the last
+    place of its argument. Rounding the result adds u_out·(|C| + all that). Half a smallest subnormal is added for each
+    product, and for the output: a float8's is large.
+    """
+    if problem.dtype == "int8":
+        return {"c": 0.0}
+    element = element_type(problem.dtype)
+    result = element_type("float32" if "wide" in problem.switches and element.accumulator == "float" else element.stored)
+    u_sum = SUM_ROUNDOFF.get(problem.dtype, ORDINARY_SUM_ROUNDOFF)
+    u_step = 2.0**-53 if element.accumulator == "double" else 2.0**-24
+    a, b = (_operand(inputs, problem, name) for name in "ab")
+    alpha, beta = (abs(_scalar(inputs, name)) for name in ("alpha", "beta"))
+    size = alpha * (np.abs(a) @ np.abs(b))
+    bound = (_gamma(problem["k"], u_sum) + _gamma(problem["k"], 2.0**-53)) * size
+    if element.factor_roundoff:
+        bound += (2 * element.factor_roundoff + element.factor_roundoff**2) * size
+    for name, factor in (("addend", beta), ("bias", 1.0)):
+        if name in inputs:
+            size = size + factor * np.abs(inputs[name].astype(np.float64))
+    bound += _gamma(5, u_step) * size
+    if "gelu" in problem.switches:
+        bound = 1.13 * bound + 8 * u_step * size
+    if result.name not in ("float32", "float64"):
+        bound += result.unit_roundoff * (np.abs(_finished(inputs, problem, a @ b)) + bound)
+    tiny = float(_smallest_subnormal(result.name))
+    return {"c": bound + tiny + 2.0**-149 * (1 + alpha * problem["k"])}
+
+
+def _operand(inputs: Arrays, problem: Problem, name: str) -> Array:
+    """A or B, not turned, in float64."""
+    stored = inputs[name].astype(np.float64)
+    return np.swapaxes(stored, -1, -2) if f"{name}_turned" in problem.switches else stored
+
+
+def _scalar(inputs: Arrays, name: str) -> float:
+    """1 where it is not given."""
+    return float(inputs[name]) if name in inputs else 1.0
+
+
+def _finished(inputs: Arrays, problem: Problem, product: Array) -> Array:
+    value = product * _scalar(inputs, "alpha")
+    if "addend" in inputs:
+        value = value + _scalar(inputs, "beta") * inputs["addend"].astype(np.float64)
+    if "bias" in inputs:
+        value = value + inputs["bias"].astype(np.float64)
+    if "relu" in problem.switches:
+        return np.where(value < 0, 0.0, value)
+    if "gelu" in problem.switches:
+        erf = np.frompyfunc(math.erf, 1, 1)
+        return 0.5 * value * (1 + erf(value * math.sqrt(0.5)).astype(np.float64))
+    return value
+
+
+def _gamma(count: int, unit_roundoff: float) -> float:
+    return count * unit_roundoff / (1 - count * unit_roundoff)
+
+
+def _smallest_subnormal(name: str) -> float:
+    return {
+        "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16, "float16": 2.0**-24, "bfloat16": 2.0**-133,
+        "float32": 2.0**-149, "float64": 2.0**-1074,
+    }[name]  # fmt: skip
