@@ -197,6 +197,10 @@ AUTOTILE_SAME_BITS(__uint_as_float, unsigned, float)
 AUTOTILE_SAME_BITS(__double_as_longlong, double, long long)
 AUTOTILE_SAME_BITS(__longlong_as_double, long long, double)
 static AUTOTILE_INLINE int __float2int_rn(float x) { return (int)rintf(x); }
+static AUTOTILE_INLINE int __double2int_rn(double x) {  // to the nearest, the nearest end for what fits no int, 0 for NaN
+    const double whole = rint(x);
+    return x != x ? 0 : whole >= 2147483647.0 ? INT_MAX : whole <= -2147483648.0 ? INT_MIN : (int)whole;
+}
 static AUTOTILE_INLINE int __float2int_rz(float x) { return (int)x; }
 static AUTOTILE_INLINE int __float2int_rd(float x) { return (int)floorf(x); }
 static AUTOTILE_INLINE int __float2int_ru(float x) { return (int)ceilf(x); }
