@@ -89,7 +89,7 @@ RULES = (
         "{sums} sums a thread do not fit its registers",
     ),
     Rule(
-        f"{WGMMA} or min_blocks * threads * (sums + 40) <= device.registers_per_sm",
+        f"{WGMMA} or groups > 1 or min_blocks * threads * (sums + 40) <= device.registers_per_sm",
         "{min_blocks} blocks of {threads} threads with {sums} sums each do not fit a multiprocessor",
     ),
     Rule(f"{WGMMA} or groups == 1 or min_blocks == 1", "blocks of several groups reallocate registers: one fits"),
