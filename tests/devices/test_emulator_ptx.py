@@ -15,6 +15,7 @@ from emulated import Build, clean, kernel, line_of, only, without, zeros
 
 from autotile.build.nvcc import find_nvcc
 from autotile.devices.emulator import EmulatedProgram, device_buffer, refuse_unsupported
+from autotile.devices.emulator.ptx import bind_instructions
 from autotile.errors import CompileError, ToolchainMissing, UnsupportedByEmulator
 
 Array = npt.NDArray[Any]
@@ -431,6 +432,18 @@ def test_a_product_of_matrices(build: Build) -> None:
     assert untraced.run_s < 1
 
 
+@pytest.mark.parametrize("text", [PRODUCT, PRODUCT.replace("asm volatile", "__asm__ /* a */\n__volatile__ ")])
+def test_lines_keep_their_numbers(text: str) -> None:
+    given, called = text.split("\n"), bind_instructions(text).split("\n")
+    assert len(called) == len(given)
+    assert "asm" not in "".join(called)
+    assert [n for n, line in enumerate(given) if line.endswith("\\")] == [
+        n for n, line in enumerate(called) if line.endswith("\\")
+    ]
+    for marker in ("// before the next tile", "swizzled(unsigned base", "= acc[i][j][e]", "float acc[4][8][4]"):
+        assert given[line_of(text, marker) - 1] == called[line_of(text, marker) - 1]
+
+
 def test_a_product_without_its_second_barrier_is_a_race(build: Build) -> None:
     a, b = (device_buffer(np.ones((128, 128), np.float16)) for _ in range(2))
     source = without(PRODUCT, "// before the next tile")
@@ -536,7 +549,8 @@ COPY = kernel(
     unsigned to = __cvta_generic_to_shared(&tile[0][4 * i]);
     asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(in + 4 * i), "r"(whole ? 16 : 8));
     asm volatile("cp.async.commit_group;\\n" ::);
-    asm volatile("cp.async.ca.shared.global [%0 + 512], [%1+512], 4;" : : "r"(to), "l"(in + 4 * i));
+    asm volatile("/* one */ cp.async.ca.shared.global [%0 + 512], [%1+512], 4;  // word\\n"
+                 : : "r"(to), "l"(in + 4 * i));
     for (int e = 1; e < 4; e++) tile[1][4 * i + e] = 0;
     asm volatile("cp.async.commit_group;");
     asm volatile("cp.async.wait_group 1;" ::: "memory");  // the first
@@ -605,8 +619,9 @@ def test_the_first_that_is_refused_is_named() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['asm volatile("" ::: "memory");', '// asm("trap;")', '#ifndef AUTOTILE_EMULATOR\nasm("trap;");\n#endif',
-     'const char* s = "asm(wgmma)";', 'asm volatile ( "bar.sync" /* all */ " 0;\\n" );', "int plasma = 1;",
+    ['asm volatile("" ::: "memory");', 'asm("// the loop");', '// asm("trap;")',
+     '#ifndef AUTOTILE_EMULATOR\nasm("trap;");\n#endif', 'const char* s = "asm(wgmma)";', 'asm volatile ( "bar.sync" /* all */ " 0;\\n" );',
+     "int plasma = 1;",
      '__asm__ __volatile__("cp.async.wait_all;" : : : "memory");'],
 )  # fmt: skip
 def test_what_is_not_refused(text: str) -> None:

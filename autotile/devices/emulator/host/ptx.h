@@ -7,7 +7,7 @@
 
 #define AUTOTILE_OPERAND(constraint, T)                                                                            \
     template <class X>                                                                                             \
-    AUTOTILE_INLINE T autotile_in_##constraint(const X& x) {                                                       \
+    AUTOTILE_INLINE T autotile_in_##constraint(X x) {                                                              \
         static_assert(sizeof(X) == sizeof(T), "an asm operand has not the size that its constraint asks for");     \
         static_assert(AutotileIsFloat<X>::value == AutotileIsFloat<T>::value, "an asm operand has another type");  \
         return (T)x;                                                                                               \
