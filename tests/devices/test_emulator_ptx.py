@@ -619,10 +619,9 @@ def test_the_first_that_is_refused_is_named() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['asm volatile("" ::: "memory");', 'asm("// the loop");', '// asm("trap;")',
-     '#ifndef AUTOTILE_EMULATOR\nasm("trap;");\n#endif', 'const char* s = "asm(wgmma)";', 'asm volatile ( "bar.sync" /* all */ " 0;\\n" );',
-     "int plasma = 1;",
-     '__asm__ __volatile__("cp.async.wait_all;" : : : "memory");'],
+    ['asm volatile("" ::: "memory");', 'asm("// the loop");', '// asm("trap;")', 'const char* s = "asm(wgmma)";',
+     '#ifndef AUTOTILE_EMULATOR\nasm("trap;");\n#endif', 'asm volatile ( "bar.sync" /* all */ " 0;\\n" );',
+     "int plasma = 1;", '__asm__ __volatile__("cp.async.wait_all;" : : : "memory");'],
 )  # fmt: skip
 def test_what_is_not_refused(text: str) -> None:
     refuse_unsupported(text)
