@@ -598,7 +598,7 @@ def test_launches_that_a_gpu_would_refuse(build: Build, grid: Any, block: Any, s
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [('asm volatile("bar.sync 0;");', "inline PTX"), ("#include <mma.h>", "wmma"),
+    [('asm volatile("trap;");', "the PTX instruction trap"), ("asm", "inline PTX"), ("#include <mma.h>", "wmma"),
      ("auto all = cg::this_grid();", "cooperative groups"),
      ("cg::thread_block_tile<32> tile = cg::tiled_partition<32>(block);", "cooperative groups"),
      ("#include <cooperative_groups/reduce.h>", "cooperative groups"),

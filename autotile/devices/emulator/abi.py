@@ -104,7 +104,7 @@ class FoundSite(ctypes.Structure):
         ("group", c_uint32),
         ("widest", c_uint32),
         ("example_lanes", c_uint32),
-        ("pad", c_uint32),
+        ("matrices", c_uint32),
         ("example", c_uint64 * WARP_LANES),
     ]
 

@@ -12,6 +12,7 @@ from autotile.devices.emulator.source import emulated_text, inside, keep_literal
 
 _ASM = re.compile(r"\b(?:asm|__asm__|__asm)\b((?:\s|\\\n|\b(?:volatile|__volatile__|__volatile)\b)*)(\()?")
 _LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)")
 _LINE_END = re.compile(r"\\?\n")
 _CONSTRAINT = re.compile(r'\s*"([^"]*)"\s*\((.*)\)\s*', re.DOTALL)
@@ -122,7 +123,8 @@ def _call(seen: str, kept: str, begin: int, end: int) -> str:
     between, code = (_LINE_END.sub(" ", text[slice(*sections[0])]) for text in (seen, kept))
     if between.strip():
         raise _UnknownPtxError("inline PTX (asm) whose text is not made of plain strings")
-    ptx = "".join(_ESCAPE.sub(_unescape, literal) for literal in _LITERAL.findall(code)).strip()
+    ptx = "".join(_ESCAPE.sub(_unescape, literal) for literal in _LITERAL.findall(code))
+    ptx = _COMMENT.sub(" ", ptx).strip("; \t\r\n")
     if not ptx:
         return "__threadfence_block()"  # keeps the compiler from moving accesses, and does nothing else
     opcode, rest = _instruction(ptx)
@@ -158,7 +160,6 @@ def _unescape(match: re.Match[str]) -> str:
 
 def _instruction(ptx: str) -> tuple[str, str]:
     """The opcode of the one instruction, and its operands."""
-    ptx = re.sub(r"//[^\n]*|/\*.*?\*/", " ", ptx, flags=re.DOTALL).strip()
     parts = [part for part in (piece.strip("{} \t\r\n") for piece in ptx.split(";")) if part]
     found = [match for match in map(_OPCODE.match, parts) if match is not None]
     for match in found:
@@ -166,7 +167,7 @@ def _instruction(ptx: str) -> tuple[str, str]:
             raise _UnknownPtxError(f"the PTX instruction {match.group(1)}")
     if len(parts) != 1 or len(found) != 1 or ptx[0] in "{@":
         raise _UnknownPtxError("inline PTX (asm) of other than one plain instruction a statement")
-    return found[0].group(1), ptx.rstrip("; \t\r\n")[found[0].end() :]
+    return found[0].group(1), ptx[found[0].end() :]
 
 
 def _operand(text: str, opcode: str) -> tuple[str, str]:

@@ -90,8 +90,8 @@ _COMMON_FLAGS = (
 
 # A tail call would leave the runtime a return address in the caller of the line that made it.
 _TRUE_LINES = ("-g1", "-gdwarf-4", "-fno-optimize-sibling-calls")
-# g++ may schedule a call out of the range that its debug information gives an inlined function, and make one of the like
-# calls of two branches.
+# g++ may schedule a call out of the range that its debug information gives an inlined function, and make one call of
+# those in which two branches end.
 _TRUE_LINES_GNU = ("-gno-statement-frontiers", "-fno-schedule-insns2", "-fno-crossjumping")
 
 

@@ -7,7 +7,7 @@
 
 #define AUTOTILE_OPERAND(constraint, T)                                                                            \
     template <class X>                                                                                             \
-    AUTOTILE_INLINE T autotile_in_##constraint(const X& x) {                                                       \
+    AUTOTILE_INLINE T autotile_in_##constraint(X x) {                                                              \
         static_assert(sizeof(X) == sizeof(T), "an asm operand has not the size that its constraint asks for");     \
         static_assert(AutotileIsFloat<X>::value == AutotileIsFloat<T>::value, "an asm operand has another type");  \
         return (T)x;                                                                                               \
@@ -31,10 +31,10 @@ AUTOTILE_OPERAND(d, double)
 
 // --------------------------------------------------------------------------------------------------------- conversions
 
-// To the nearest, of two the one away from zero; NaN as the hardware gives it.
+// To the nearest, of two the one away from zero.
 static AUTOTILE_INLINE void autotile_cvt_tf32(uint32_t& d, float a) {
     uint32_t bits = __float_as_uint(a);
-    d = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : (bits + 0x1000) & 0xffffe000u;
+    d = (a == a ? bits + 0x1000 : bits) & 0xffffe000u;
 }
 static AUTOTILE_INLINE void autotile_cvt_f16x2(uint32_t& d, float high, float low) {
     d = (uint32_t)autotile_half_from_float(high) << 16 | autotile_half_from_float(low);

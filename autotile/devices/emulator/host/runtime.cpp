@@ -57,6 +57,7 @@ extern "C" void autotile_load_matrices(uint32_t address, uint32_t count, uint32_
     if (launch.thread % kWarpLanes < kMatrixRows * count) {
         if (address >= shared.limit) fault(kOutOfBounds, kRead, pc, row.begin, kMatrixRowBytes);
         access(row.begin, kMatrixRowBytes, kRead, pc);
+        if (launch.level == kTrace) sites[find_site(pc, false, true, kMatrixRowBytes)].matrices = true;
     }
     meet_warp(kAllLanes, kLoadMatrices, (uint64_t)&row, form, pc);
 }

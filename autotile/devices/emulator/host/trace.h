@@ -5,12 +5,12 @@
 
 // One access instruction of the host's code. `merged`: requests that the GPU's machine code makes of several of its own.
 // `group` and `widest` say which accesses may merge and how far (see merging.h), 0 for none. `example` holds the
-// addresses of the `example_lanes` lanes of the first request that cost `worst`.
+// addresses of the `example_lanes` lanes of the first request that cost `worst`. `matrices`: its accesses are an ldmatrix's.
 struct Site {
     uint64_t pc;
     uint32_t store, shared, bytes, merged;
     uint64_t requests, lanes, total, ideal, worst, used_bytes, lines;
-    uint32_t group, widest, example_lanes, pad;
+    uint32_t group, widest, example_lanes, matrices;
     uint64_t example[kWarpLanes];
 };
 
@@ -82,7 +82,7 @@ static __attribute__((noinline)) uint32_t find_site(uint64_t pc, bool store, boo
     Site& fresh = sites[site_count];
     fresh.pc = pc, fresh.store = store, fresh.shared = shared_space, fresh.bytes = bytes, fresh.merged = merged;
     fresh.requests = fresh.lanes = fresh.total = fresh.ideal = fresh.worst = fresh.used_bytes = fresh.lines = 0;
-    fresh.group = fresh.widest = fresh.example_lanes = fresh.pad = 0;
+    fresh.group = fresh.widest = fresh.example_lanes = fresh.matrices = 0;
     if (!merged) widen(fresh);
     site_table[slot] = (uint16_t)(site_count + 1);
     return site_count++;
@@ -218,11 +218,12 @@ static bool halves_merge(const Logged* const* lanes, unsigned count) {
     return false;
 }
 
-static unsigned wide_passes(const Logged* const* lanes, unsigned count, unsigned bytes) {
+// The matrices of an ldmatrix go one by one, whatever their rows.
+static unsigned wide_passes(const Logged* const* lanes, unsigned count, unsigned bytes, bool matrices) {
     unsigned step = bytes == 8 ? kWarpLanes : kWarpLanes / 2, passes = 0;
     for (unsigned first = 0; first < count; first += step) {
         unsigned here = count - first < step ? count - first : step;
-        unsigned together = halves_merge(lanes + first, here) ? here : step / 2;
+        unsigned together = !matrices && halves_merge(lanes + first, here) ? here : step / 2;
         for (unsigned part = 0; part < here; part += together)
             passes += bank_passes(lanes + first + part, here - part < together ? here - part : together, bytes).passes;
     }
@@ -265,7 +266,7 @@ static void count_wavefronts(Site& site, const Logged* const* lanes, unsigned co
         all.passes = 1, all.words = count;
     else
         all = bank_passes(lanes, count, bytes);
-    unsigned passes = bytes <= 4 ? all.passes : wide_passes(lanes, count, bytes);
+    unsigned passes = bytes <= 4 ? all.passes : wide_passes(lanes, count, bytes, site.matrices);
     if (site.store) passes += copy_passes(lanes, count, bytes);
     site.used_bytes += bytes < 4 ? (uint64_t)distinct_addresses(lanes, count) * bytes : all.words * 4ull;
     site.ideal += (all.words + 31) / 32;
