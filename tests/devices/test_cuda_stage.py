@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -360,3 +361,27 @@ def test_sets_of_the_data_make_room_for_scratch_memory_and_a_launch_that_has_non
         assert stage.check(Affine(workload), LAUNCH).ok
         assert free == driver.free_bytes
     assert not driver.held
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float8_e5m2"])
+def test_each_array_lies_as_many_elements_of_its_own_off(dtype: str) -> None:
+    dots = load_kernel("dots", KERNELS)
+    made = make_workload(dots, dots.problem({"m": 3, "n": 5, "k": 4, "wide": True, "added": True, "offset": 3}, dtype))
+    stage = CudaStage(Device(0), Driver(), made, None)  # type: ignore[arg-type]
+    with stage:
+        for held in stage._sets:
+            lies = {name: (address - min(stage._driver.held, key=lambda at: (at > address, address - at)))
+                    for name, address in held.items()}  # fmt: skip
+            own = made.inputs["x"].dtype.itemsize
+            assert lies == {"x": 3 * own, "y": 3 * own, "addend": 12, "out": 12}
+
+
+def test_the_comparers_way_to_floats_of_8_bits() -> None:
+    """What compare.cu does with their bits, in numpy."""
+    every = np.arange(256, dtype=np.uint8)
+    wide = every.astype(np.uint16)
+    e5m2 = (wide << 8).view(np.float16).astype(np.float64)
+    assert np.array_equal(e5m2, every.view(ml_dtypes.float8_e5m2).astype(np.float64), equal_nan=True)
+    size = 256.0 * ((wide & 0x7F) << 7).view(np.float16).astype(np.float64)
+    e4m3fn = np.where(wide & 0x7F == 0x7F, np.nan, np.where(wide & 0x80, -size, size))
+    assert np.array_equal(e4m3fn, every.view(ml_dtypes.float8_e4m3fn).astype(np.float64), equal_nan=True)
