@@ -24,7 +24,6 @@ LAUNCH = Launch(((N + 255) // 256, 1, 1), (256, 1, 1))
 SCALE = """
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_fp8.h>
 extern "C" __global__ void scale(const TYPE *a, TYPE *b, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) b[i] = a[i];
@@ -73,7 +72,8 @@ def comparer(device, builder):
 
 
 def scale(device, builder, c_type: str, wrong: str = ""):
-    text = SCALE.replace("TYPE", c_type).replace("WRONG", wrong)
+    header = "#include <cuda_fp8.h>\n" if c_type.startswith("__nv_fp8") else ""
+    text = header + SCALE.replace("TYPE", c_type).replace("WRONG", wrong)
     return device.load(builder.build(Source("scale", "scale", text)))
 
 
