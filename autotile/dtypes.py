@@ -50,7 +50,7 @@ class ElementType:
 
     @property
     def scalar(self) -> type[np.float32] | type[np.float64]:
-        """What a scalar argument is passed as: a float or a double, as `accumulator` is."""
+        """What a scalar argument is passed as: a double where `accumulator` is one, else a float."""
         return np.float64 if self.accumulator == "double" else np.float32
 
 

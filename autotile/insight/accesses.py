@@ -15,6 +15,7 @@ from autotile.measure.traced import Trace, TracedEntry
 from autotile.measure.variant import Variant
 
 SHARED = "shared memory"
+WORD_BYTES = 16
 
 
 def patterns_of(trace: Trace, variant: Variant) -> tuple[Pattern, ...]:
@@ -33,7 +34,8 @@ def _of_entry(entry: TracedEntry, variant: Variant, code: Mapping[int, str]) -> 
         kernel, problem = variant.kernel, variant.problem
         # Shared memory mostly holds what is multiplied, and scratch memory begins on an aligned address.
         element = kernel.element_of(argument, problem) if argument else element_type(problem.dtype)
-        offset = problem.offset * element.itemsize if argument else 0
+        # An example's addresses have what they lie off a bound of 16 bytes (MemoryMap.relative): the rest is added.
+        offset = problem.offset * element.itemsize // WORD_BYTES * WORD_BYTES if argument else 0
         # An array that is read in wide words keeps its rows on such: padding must not move them off.
         shape = describe(
             access,

@@ -43,6 +43,8 @@ TYPES = {
     "bfloat16": ("__nv_bfloat16", np.dtype(ml_dtypes.bfloat16)),
     "float32": ("float", np.dtype(np.float32)),
     "float64": ("double", np.dtype(np.float64)),
+    "float8_e4m3fn": ("__nv_fp8_e4m3", np.dtype(ml_dtypes.float8_e4m3fn)),
+    "float8_e5m2": ("__nv_fp8_e5m2", np.dtype(ml_dtypes.float8_e5m2)),
 }
 WORDS = {
     "int8": ("signed char", np.dtype(np.int8)),
@@ -70,12 +72,15 @@ def comparer(device, builder):
 
 
 def scale(device, builder, c_type: str, wrong: str = ""):
-    text = SCALE.replace("TYPE", c_type).replace("WRONG", wrong)
+    header = "#include <cuda_fp8.h>\n" if c_type.startswith("__nv_fp8") else ""
+    text = header + SCALE.replace("TYPE", c_type).replace("WRONG", wrong)
     return device.load(builder.build(Source("scale", "scale", text)))
 
 
 def workload(dtype: np.dtype, *, exact: bool, values=None) -> Workload:
     a = np.random.default_rng(0).integers(1, 100, N) if values is None else values
+    if values is None and not exact and dtype.itemsize == 1:
+        a = np.arange(N) % 120 / 8 + 1  # all that 8 bits can hold there
     a = np.asarray(a).astype(dtype)
     return Workload(
         ("a", "b", N),
@@ -122,7 +127,7 @@ def test_the_comparer_finds_one_wrong_element(device, builder, comparer, name, e
 def test_nan_and_infinity_by_position(device, builder, comparer, name):
     c_type, dtype = TYPES[name]
     values = np.arange(N) % 50 + 1.0
-    values[[10, 20]] = np.nan, np.inf
+    values[[10, 20]] = np.nan, np.nan if name == "float8_e4m3fn" else np.inf  # which has no infinity
     with device.stage(workload(dtype, exact=False, values=values), comparer) as stage:
         assert stage.check(scale(device, builder, c_type), LAUNCH).ok
         moved = stage.check(scale(device, builder, c_type, "if (i == 11) b[i] = a[10];"), LAUNCH)
@@ -130,6 +135,15 @@ def test_nan_and_infinity_by_position(device, builder, comparer, name):
         assert moved.max_error == float("inf")
         lost = stage.check(scale(device, builder, c_type, "if (i == 20) b[i] = a[0];"), LAUNCH)
         assert lost.wrong == 1
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_every_float_of_8_bits_is_read_as_it_is(device, builder, comparer, name):
+    c_type, dtype = TYPES[name]
+    every = np.resize(np.arange(256, dtype=np.uint8), N).view(dtype)
+    with device.stage(workload(dtype, exact=False, values=every), comparer) as stage:
+        found = stage.check(scale(device, builder, c_type), LAUNCH)
+        assert (found.ok, found.max_error) == (True, 0.0)
 
 
 @pytest.mark.parametrize("poison", [0xFF, 0xA5])

@@ -10,18 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+from autotile.assets import DATA_DIR
+from autotile.build import Builder
 from autotile.devices.base import Check, Workload
 from autotile.devices.cuda.packing import Pointer
-from autotile.devices.cuda.stage import GUARD_BYTES, INPUT_SETS, CudaStage
+from autotile.devices.cuda.stage import FLOAT_TYPES, GUARD_BYTES, INPUT_SETS, CudaStage
+from autotile.devices.emulator.device import EmulatorDevice
 from autotile.devices.gpus import find_gpu
 from autotile.errors import LaunchError
 from autotile.kernels import Kernel, load_kernel
 from autotile.measure.placed import logical
 from autotile.measure.workload import make_workload
-from autotile.types import Launch
+from autotile.types import Launch, Source
 
 Array = np.ndarray[Any, Any]
 KERNELS = Path(__file__).resolve().parents[1] / "data" / "kernels"
@@ -360,3 +364,34 @@ def test_sets_of_the_data_make_room_for_scratch_memory_and_a_launch_that_has_non
         assert stage.check(Affine(workload), LAUNCH).ok
         assert free == driver.free_bytes
     assert not driver.held
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float8_e5m2"])
+def test_each_array_lies_as_many_elements_of_its_own_off(dtype: str) -> None:
+    dots = load_kernel("dots", KERNELS)
+    made = make_workload(dots, dots.problem({"m": 3, "n": 5, "k": 4, "wide": True, "added": True, "offset": 3}, dtype))
+    stage = CudaStage(Device(0), Driver(), made, None)  # type: ignore[arg-type]
+    with stage:
+        for held in stage._sets:
+            lies = {name: (address - min(stage._driver.held, key=lambda at: (at > address, address - at)))
+                    for name, address in held.items()}  # fmt: skip
+            own = made.inputs["x"].dtype.itemsize
+            assert lies == {"x": 3 * own, "y": 3 * own, "addend": 12, "out": 12}
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(ml_dtypes.float8_e4m3fn, 5), (ml_dtypes.float8_e5m2, 6)])
+def test_the_comparer_knows_every_float_of_8_bits(build_home: Path, dtype: Any, kind: int) -> None:
+    """On the emulator: compare.cu reads them without the host's help."""
+    assert FLOAT_TYPES[np.dtype(dtype).name] == kind
+    device, every = EmulatorDevice(), np.arange(256, dtype=np.uint8)
+    text = (DATA_DIR / "compare.cu").read_text(encoding="utf-8")
+    with Builder(device.target, build_home, jobs=1) as builder:
+        program = device.load(builder.build(Source("compare", "compare", text)))
+    for change, expected in ((0.0, [0, 2**64 - 1]), (1.0, [1, 17])):
+        reference = every.view(dtype).astype(np.float64)
+        reference[17] += change
+        found = np.array([0, 2**64 - 1, 0], np.uint64)
+        bound, count = np.float64(1e-9), np.int64(256)
+        arguments = [every, reference, None, bound, count, np.int32(kind), found]
+        assert not program.launch((1, 1, 1), (256, 1, 1), 0, arguments, "check").diagnostics
+        assert found[:2].tolist() == expected

@@ -64,3 +64,28 @@ def test_an_unknown_arch_gets_generous_peaks():
     known = peaks_from_lanes("sm_90", 100, 1.0)
     unknown = peaks_from_lanes("sm_199", 100, 1.0)
     assert all(b >= a for a, b in zip(known, unknown, strict=True))
+
+
+@pytest.mark.parametrize("key", gpu_table())
+def test_peaks_by_type(key):
+    gpu = gpu_table()[key]
+    twice_int8, twice_float8 = gpu.compute_capability >= 75, gpu.compute_capability >= 89
+    assert gpu.peak_tflops("bfloat16") == gpu.peak_tflops("float16") == gpu.fp16_tflops
+    assert gpu.peak_tflops("tf32") == gpu.fp16_tflops / 2 >= gpu.fp32_tflops
+    assert gpu.peak_tflops("int8") == gpu.fp16_tflops * (2 if twice_int8 else 1)
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+        assert gpu.peak_tflops(name) == gpu.fp16_tflops * (2 if twice_float8 else 1)
+    assert gpu.peak_tflops("complex64") == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("key", "dtype", "sheet"),
+    [
+        ("h200", "tf32", 494.7), ("h200", "int8", 1979), ("h200", "float8_e4m3fn", 1979),
+        ("a100-80gb", "tf32", 156), ("a100-80gb", "int8", 624), ("l40s", "float8_e5m2", 733),
+        ("rtx4090", "int8", 660.6), ("t4", "int8", 130), ("rtx3090", "tf32", 35.6), ("b200", "float8_e4m3fn", 4500),
+    ],
+)  # fmt: skip
+def test_a_peak_is_no_less_than_the_data_sheets(key, dtype, sheet):
+    """Without sparsity, TFLOP/s or TOP/s: a floor of time stays below what any kernel takes."""
+    assert gpu_table()[key].peak_tflops(dtype) >= 0.998 * sheet

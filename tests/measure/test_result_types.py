@@ -213,10 +213,11 @@ def test_a_search_finds_and_proves_one(build_home: Path, dtype: str) -> None:
     assert (found.best.problem, found.best.proven) == (asked, True)
 
 
-def test_explain_counts_in_an_arrays_own_elements(build_home: Path) -> None:
+@pytest.mark.parametrize("offset", [1, 5, 16, 21])
+def test_explain_counts_in_an_arrays_own_elements(build_home: Path, offset: int) -> None:
     device = EmulatorDevice()
-    variant = variant_of(problem("int8", m=1, n=1, k=1, offset=1, added=True))
+    variant = variant_of(problem("int8", m=1, n=1, k=1, offset=offset, added=True))
     with Builder(device.target, build_home, jobs=1) as builder:
         patterns = patterns_of(trace_variant(device, variant, builder.build(variant.source)), variant)
     first = {p.array: p.addresses[0] for p in patterns if p.space == "global"}
-    assert first == {"x": 1, "y": 1, "addend": 4, "out": 4}
+    assert first == {"x": offset, "y": offset, "addend": 4 * offset, "out": 4 * offset}

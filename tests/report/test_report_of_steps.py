@@ -56,6 +56,21 @@ def test_markdown_says_so_too(records: list[Record], kernels: Kernels) -> None:
     assert "before" not in plain
 
 
+def test_cuda_names_an_arrays_type_where_it_is_not_the_problems(
+    measured: Make, kernels: Kernels, tmp_path: Path
+) -> None:
+    asked = {"m": 4, "n": 6, "k": 5, "bias": True}
+    export([measured("dots", asked)], "cuda", tmp_path, kernels)
+    (launches,) = tmp_path.rglob("launch.json")
+    (entry,) = json.loads(launches.read_text())["kernels"]
+    arguments = {argument["name"]: argument for argument in entry["arguments"]}
+    assert {name: argument.get("dtype") for name, argument in arguments.items()} == {
+        "x": None, "y": None, "addend": None, "bias": "int32", "out": "int32",
+        "m": None, "n": None, "k": None, "out_pitch": None, "alpha": None,
+    }  # fmt: skip
+    assert (entry["dtype"], arguments["alpha"]["is"]) == ("int8", "float")
+
+
 def test_cuda_tells_how_to_launch_what_is_around_it(records: list[Record], kernels: Kernels, tmp_path: Path) -> None:
     export(records, "cuda", tmp_path, kernels)
     (launches,) = tmp_path.rglob("launch.json")

@@ -20,6 +20,7 @@ import pytest
 
 import autotile
 from autotile.devices.cuda import Moving
+from autotile.dtypes import element_type
 from autotile.errors import ArgumentTypeError, ArgumentValueError, LaunchError
 from autotile.kernels import Input, Kernel, LaunchPlan, Output, Parameter, Scalar, Scratch, Size, Switch
 from autotile.runtime.choose import DEFAULT, Choice
@@ -100,7 +101,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def empty(shape: tuple[int, ...], *, dtype: str, device: Any) -> Tensor:
         torch.next += 1 << 20
-        return Tensor(shape, torch.next)
+        return Tensor(shape, torch.next, dtype=dtype)
 
     torch.empty = empty
     return torch
@@ -218,6 +219,27 @@ def test_a_result_is_made(gpu: FakeGpu, call: Any, library: Any) -> None:
     gpu.current = True
     call(a, b, out=first)
     assert gpu.quick[-1][0][2] == first.address
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
+def test_a_result_is_made_of_its_own_type(gpu: FakeGpu, monkeypatch: Any, library: Any, dtype: str) -> None:
+    inputs = (Input("a", ("m", "n")), Input("b", ("m", "n"), of="result"))
+    kernel = product(dtypes=(dtype,), arguments=(*inputs, Output("c", ("m", "n"), of="result"), Size("m")))
+    call, library.int32 = tuned(gpu, monkeypatch, kernel), "torch.int32"
+    made = "torch.int32" if dtype == "int8" else "torch.float8_e4m3fn"
+    a, b = Tensor((4, 8), 4096, dtype=f"torch.{dtype}"), Tensor((4, 8), 8192, dtype=made)
+    assert [call(a, b).dtype for _ in range(3)] == [made] * 3
+    assert (len(gpu.long), len(gpu.quick)) == (1, 2)
+    c = Tensor((4, 8), 1 << 20, dtype=made)
+    assert call(a, b, out=c) is call(a, b, out=c) is c
+    with pytest.raises(ArgumentTypeError, match=f"out has dtype float32, it must be {made.removeprefix('torch.')}"):
+        call(a, b, out=Tensor((4, 8), 1 << 20))
+    nbytes = 4 * 8 * element_type(made.removeprefix("torch.")).itemsize
+    for c.address in (8192 - 16, 4096 - nbytes + 4):
+        with pytest.raises(ArgumentValueError, match="out shares memory"):
+            call(a, b, out=c)
+    for c.address in (4096 - nbytes, 4096 + 32):
+        assert call(a, b, out=c) is c
 
 
 def test_streams(gpu: FakeGpu, call: Any, library: Any) -> None:
