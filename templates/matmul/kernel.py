@@ -8,6 +8,7 @@ from __future__ import annotations
 from autotile.kernels import (
     Derived,
     Input,
+    Instead,
     Kernel,
     LaunchPlan,
     OptionalSize,
@@ -29,6 +30,12 @@ ORDERS = ("rows", "serpentine", "columns", "column_serpentine", "row_pairs", "co
 MULTIPROCESSORS = (40, 46, 58, 68, 80, 82, 84, 108, 114, 128, 132, 142, 148, 170)
 WAVES = (0, *sorted({blocks * count for blocks in (1, 2) for count in MULTIPROCESSORS}))
 """Blocks that run at once on GPUs of so many multiprocessors; 0: do not care."""
+
+SIXTEEN_BIT_AND_LESS = (
+    "device.compute_capability >= 80 "
+    "and problem.dtype in ('float16', 'bfloat16', 'tf32', 'int8', 'float8_e4m3fn', 'float8_e5m2')"
+)
+DOUBLES = "device.compute_capability in (80, 90, 100) and problem.dtype == 'float64'"
 
 SIXTEENS, SQUARES = (
     "ceil_div(problem.k, 16) * ceil_div(problem.{side}, 256)",
@@ -64,6 +71,7 @@ KERNEL = Kernel(
         OptionalSize("c_step", "problem.m", "rows from one matrix of C, and of the addend, to the next"),
     ),
     dtypes=("float32", "float64", "float16", "bfloat16"),
+    instead=(Instead("matmul_tensor", f"({SIXTEEN_BIT_AND_LESS}) or ({DOUBLES})", "tensor cores"),),
     arguments=(
         Input("a", ("batch", "m", "k"), pitch="a_pitch", step="a_step", turned="a_turned"),
         Input("b", ("batch", "k", "n"), pitch="b_pitch", step="b_step", turned="b_turned"),

@@ -69,13 +69,17 @@ def operand_values(x: str, side: str) -> tuple[Derived, ...]:
             f"problem.alignment % 16 == 0 and problem.{x}_pitch * problem.itemsize % 16 == 0",
             f"every line of {x.upper()} begins on a word of 16 bytes",
         ),
-        Derived(f"pack_{x}", f"turn_{x} or not whole_{x}", f"{x.upper()} is first copied to where it may be brought from"),
+        Derived(
+            f"pack_{x}", f"turn_{x} or not whole_{x}", f"{x.upper()} is first copied to where it may be brought from"
+        ),
         Derived(f"{x}_lines", f"problem.k if {turned} else problem.{side}", "lines, as it is stored"),
         Derived(f"{x}_line", f"problem.{side} if {turned} else problem.k", "elements of a line, as it is stored"),
         Derived(f"{x}_packed_lines", f"problem.{side} if turn_{x} else {x}_lines", "lines, as it is multiplied"),
         Derived(f"{x}_packed_line", f"problem.k if turn_{x} else {x}_line", "elements of a line, as it is multiplied"),
         Derived(f"{x}_packed_pitch", f"ceil_div({x}_packed_line, width) * width", "elements from packed line to line"),
-        Derived(f"packed_{x}", f"{x}_packed_lines * {x}_packed_pitch if pack_{x} else 0", "elements of a packed matrix"),
+        Derived(
+            f"packed_{x}", f"{x}_packed_lines * {x}_packed_pitch if pack_{x} else 0", "elements of a packed matrix"
+        ),
     )
 
 
@@ -142,8 +146,9 @@ KERNEL = Kernel(
         Derived("turn_side", "32 if problem.itemsize >= 4 else 64", "side of the squares that are turned at once"),
         Derived(
             "whole_c",
-            "problem.alignment % 16 == 0 and problem.c_pitch * problem.result_itemsize % 16 == 0",
-            "every row of C begins on a word of 16 bytes",
+            "problem.alignment % 16 == 0 and problem.c_pitch * problem.result_itemsize % 16 == 0 "
+            "and problem.n * problem.result_itemsize % 16 == 0",
+            "every row of C begins and ends on a word of 16 bytes, less than which TMA does not store",
         ),
         Derived("tile_bytes", "(block_m + block_n) * block_k * problem.itemsize", "A's tile and B's"),
         Derived(
@@ -165,8 +170,7 @@ KERNEL = Kernel(
         Derived("multiplier_registers", "160 if groups == 3 else 240 if sums > 160 else 232"),
         Derived(
             "rooms",
-            "min(2, block_n * problem.result_itemsize // 128) if whole_c "
-            "else block_n * problem.result_itemsize // 128",
+            "min(2, block_n * problem.result_itemsize // 128) if whole_c else block_n * problem.result_itemsize // 128",
             "strips of C, 16 rows of 128 bytes, that a warp lays out in shared memory at once",
         ),
         Derived(
@@ -216,10 +220,8 @@ KERNEL = Kernel(
             Trait(switch, f"problem.{switch} == 1", f"{switch} is on")
             for switch in ("a_turned", "b_turned", "addend", "bias", "relu", "gelu")
         ),
-        *(
-            Trait(f"aligned_{x}", f"whole_{x}", f"every line of {x.upper()} begins on a word of 16 bytes")
-            for x in "abc"
-        ),
+        *(Trait(f"aligned_{x}", f"whole_{x}", f"every line of {x.upper()} begins on a word of 16 bytes") for x in "ab"),
+        Trait("aligned_c", "whole_c", "every row of C begins and ends on a word of 16 bytes"),
     ),
     presets=PRESETS["PRESETS"],
     baseline="plain",

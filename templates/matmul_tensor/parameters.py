@@ -19,7 +19,11 @@ PARAMETERS = (
         "block_m", (16, 32, 64, 128, 192, 256), 64, "rows of C that a block computes", searched=(16, 64, 128, 192, 256)
     ),
     Parameter(
-        "block_n", (16, 32, 64, 128, 192, 256), 64, "columns of C that a block computes", searched=(32, 64, 128, 192, 256)
+        "block_n",
+        (16, 32, 64, 128, 192, 256),
+        64,
+        "columns of C that a block computes",
+        searched=(32, 64, 128, 192, 256),
     ),
     Parameter("block_k", (16, 32, 64, 128), 32, "how far along k a tile reaches"),
     Parameter("warp_m", (16, 32, 64), 32, "rows of C that a warp computes in tier mma", searched=(16, 32, 64)),
@@ -27,9 +31,7 @@ PARAMETERS = (
     Parameter(
         "fragments", (1, 2), 1, "in tier mma 2: the operands of the next product are read while one is multiplied"
     ),
-    Parameter(
-        "stages", (2, 3, 4, 5, 6, 7, 8, 10, 12), 3, "tiles in flight", searched=(2, 3, 4, 5, 6, 8)
-    ),
+    Parameter("stages", (2, 3, 4, 5, 6, 7, 8, 10, 12), 3, "tiles in flight", searched=(2, 3, 4, 5, 6, 8)),
     Parameter("groups", (1, 2, 3), 1, "groups of four warps that multiply, in tier wgmma"),
     Parameter(
         "pingpong",

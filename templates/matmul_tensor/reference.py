@@ -44,7 +44,9 @@ def error_bound(inputs: Arrays, problem: Problem) -> Mapping[str, Array | float]
     if problem.dtype == "int8":
         return {"c": 0.0}
     element = element_type(problem.dtype)
-    result = element_type("float32" if "wide" in problem.switches and element.accumulator == "float" else element.stored)
+    result = element_type(
+        "float32" if "wide" in problem.switches and element.accumulator == "float" else element.stored
+    )
     u_sum = SUM_ROUNDOFF.get(problem.dtype, ORDINARY_SUM_ROUNDOFF)
     u_step = 2.0**-53 if element.accumulator == "double" else 2.0**-24
     a, b = (_operand(inputs, problem, name) for name in "ab")

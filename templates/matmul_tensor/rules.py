@@ -19,7 +19,9 @@ RULES = (
         "with k = {problem.k} sums of int8 products may not fit 32 bits",
     ),
     # Which GPUs.
-    Rule("device.compute_capability >= 80", "{device.name} is older than sm_80: its tensor cores know no such products"),
+    Rule(
+        "device.compute_capability >= 80", "{device.name} is older than sm_80: its tensor cores know no such products"
+    ),
     Rule(
         "problem.dtype not in ('float8_e4m3fn', 'float8_e5m2') or device.compute_capability >= 89",
         "{device.name} is older than sm_89: its tensor cores know no float8",
@@ -71,7 +73,9 @@ RULES = (
         "{sums} sums a thread; more than 128 registers of them spill",
     ),
     # Shapes of tier wgmma.
-    Rule(f"{WGMMA} or block_m % 64 == 0", "wgmma multiplies 64 rows at once: block_m must be a multiple, not {block_m}"),
+    Rule(
+        f"{WGMMA} or block_m % 64 == 0", "wgmma multiplies 64 rows at once: block_m must be a multiple, not {block_m}"
+    ),
     Rule(
         f"{WGMMA} or block_n * problem.result_itemsize % 128 == 0 and (not b_across or block_n % span == 0)",
         "tiles are brought and stored in lines of 128 bytes: block_n = {block_n} is not made of such",
