@@ -160,7 +160,8 @@ def case_name(case: Mapping[str, Any]) -> str:
     batch = f"{case['shape'][0]} of " if len(case["shape"]) == 4 else ""
     sides = "×".join(str(side) for side in case["shape"][-3:])
     layout = "" if case["layout"] == "nn" else f" {case['layout']}"
-    return f"{batch}{sides}{layout} {case['dtype']}"
+    more = "".join(f", {switch}" for switch in case.get("more", ()))
+    return f"{batch}{sides}{layout} {case['dtype']}{more}" + (f", tier {case['tier']}" if case.get("tier") else "")
 
 
 def asked(case: Mapping[str, Any]) -> str:
