@@ -4,12 +4,13 @@
     python benchmarks/matmul.py --search [--trials N] [--time 60s] [--seed S] [--home DIR]
     python benchmarks/matmul.py --dry-run
 
-matmul_tensor.py does so for the types of tensor cores. A shape is m x n x k or batch x m x n x k; behind it :nt, :tn or :tt where B, A or both are stored turned. Without
+A shape is m x n x k or batch x m x n x k; behind it :nt, :tn or :tt where B, A or both are stored turned. Without
 --search it times what `autotile.load` gives; with it, each case is searched first, with the search file that
 matmul_cases.CONFIGS names. All contestants of a case take turns, each launch on a flushed L2 and another of three input
 sets; afterwards the results of autotile and of cuBLAS are compared with the product in float64. Writes matmul.json
 after every case, and with --search tuned.json beside it: the winners, as `autotile export --format json` writes them.
-A case that fails is an entry with its error. Exit code 1 where one fails or comes out wrong.
+A case that fails is an entry with its error. Exit code 1 where one fails or comes out wrong. The types of tensor cores
+are those of matmul_tensor.py.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ COLUMNS = ("bfloat16", "float16", "tf32")
 
 AIM = (
     "A ratio is cuBLAS's time over autotile's, both timed in turns, in one run. What is asked was set before anything "
-    f"was measured. Errors are ‖C − C64‖ / ‖C64‖ beside the product in float64: {MOST_ERROR} times cuBLAS's is the most."
+    f"was measured. Errors are ‖C − C64‖ / ‖C64‖ beside the product in float64, {MOST_ERROR} times cuBLAS's at most."
 )
 
 
