@@ -49,7 +49,7 @@ def matmul(report: dict[str, Any]) -> list[str]:
     return [*lines, *ends(report)]
 
 
-def ends(report: dict[str, Any]) -> list[str]:
+def ends(report: Mapping[str, Any]) -> list[str]:
     """How many reach what was asked, and the geometric mean."""
     figured = [case for case in report["cases"] if case.get("asked") is not None]
     mean = report.get("geometric_mean") or {}

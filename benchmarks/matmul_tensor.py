@@ -74,7 +74,7 @@ def main() -> None:
     with Builder(device.target) as builder:
         document = machine(device.info, builder.compiler) | {"cublas": with_tf32()}
         bench = Bench(device, builder, TorchClock())
-        right, left = True, []
+        right, left = True, list[TensorCase]()
         if "search" in given.stages or "measure" in given.stages:
             right, left = run(bench, cases, given, home, document, begun)
         if "again" in given.stages and not left:

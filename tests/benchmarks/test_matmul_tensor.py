@@ -97,6 +97,8 @@ def test_errors_are_judged_beside_cublas() -> None:
         "errors": 0, "error_limit": 0, "right": False, "error_met": False,
     }  # fmt: skip
     assert judged(case, {"autotile": 1.7e-3})["error_met"] is None
+    itself = judged(TensorCase((64, 64, 64), "float64"), {"autotile": 1e-16, "cublas": 0.0})
+    assert (itself["right"], itself["error_met"]) == (True, None)
     whole = TensorCase((64, 64, 64), "int8", "nt")
     assert judged(whole, {"autotile": 0.0, "cublas": 0.0})["right"] is True
     assert judged(whole, {"autotile": 1e-9, "cublas": 0.0})["right"] is False
