@@ -82,7 +82,8 @@ def without_those_that_fail(contestants: Mapping[str, Call], notes: list[str]) -
         try:
             call(0)
         except PEER_FAULTS as fault:
-            notes.append(f"{name} does not take this case: {type(fault).__name__}: {fault}")
+            words = str(fault).partition("\n")[0]
+            notes.append(f"{name} does not take this case: {type(fault).__name__}: {words}")
         else:
             taken[name] = call
     return taken

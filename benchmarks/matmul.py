@@ -9,7 +9,8 @@ A shape is m x n x k or batch x m x n x k; behind it :nt, :tn or :tt where B, A 
 matmul_cases.CONFIGS names. All contestants of a case take turns, each launch on a flushed L2 and another of three input
 sets; afterwards the results of autotile and of cuBLAS are compared with the product in float64. Writes matmul.json
 after every case, and with --search tuned.json beside it: the winners, as `autotile export --format json` writes them.
-A case that fails is an entry with its error. Exit code 1 where one fails or comes out wrong.
+A case that fails is an entry with its error. Exit code 1 where one fails or comes out wrong. The types of tensor cores
+are those of matmul_tensor.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ from autotile.devices.info import DeviceInfo
 from autotile.devices.select import open_device
 from autotile.errors import AutotileError, NotTuned, UsageError
 from autotile.kernels import load_kernel
+from autotile.kernels.instead import folders_of
 from autotile.report import export
 from autotile.spec.load import load_specs
 from autotile.store import Store
@@ -82,8 +84,8 @@ def main() -> None:
             entries.append(about(case) | guarded(bench, case, given, home))
             print(case.label, said(entries[-1]), flush=True)
             path = saved(document, device.info, given.output)
-            if given.search and (bests := Store(home).bests(KERNEL, device.info.name)):
-                export(bests, "json", path.parent / "tuned.json", load_kernel)
+            if given.search:
+                exported(Store(home), device.info, path.parent / "tuned.json")
     for case, entry in zip(cases, entries, strict=True):  # last: what a profiler leaves behind is in nobody's times
         name_peers(case, entry)
     print("\n".join(matmul(document)))
@@ -175,7 +177,7 @@ def guarded(bench: Bench, case: Case, given: argparse.Namespace, home: Path) -> 
     import torch
 
     try:
-        facts = {"search": searched(bench, case, given, home)} if given.search else {}
+        facts = {"search": searched(bench, case, given, Store(home))} if given.search else {}
         tuned = load(case)
         return contested(bench, case, tuned) | {"match": tuned.match} | facts
     except (AutotileError, *PEER_FAULTS) as error:
@@ -198,14 +200,14 @@ def load(case: Case) -> autotile.TunedKernel:
     return autotile.load(KERNEL, dtype=case.dtype, device="cuda", **asked)
 
 
-def searched(bench: Bench, case: Case, given: argparse.Namespace, home: Path) -> dict[str, Any]:
+def searched(bench: Bench, case: Case, given: argparse.Namespace, store: Store) -> dict[str, Any]:
     """A search of the case with its shipped config. Raises NotTuned where nothing was valid."""
     options = {"trials": given.trials, "time": given.time, "seed": given.seed}
     overrides = [f"search.{key}={value}" for key, value in options.items() if value is not None]
-    spec = load_specs(case.config, overrides)[0]
-    spec = dataclasses.replace(spec, problems=(spec.kernel.problem(case.sizes, case.dtype),))
+    asked: dict[str, Any] = case.sizes | {"dtype": case.dtype}
+    specs = load_specs(case.config, overrides, problems=[asked], device=lambda: bench.device.info)
     begun = time.perf_counter()
-    (result,) = search_all([spec], bench.device, Store(home))
+    (result,) = search_all(specs[:1], bench.device, store)
     seconds = time.perf_counter() - begun
     print(f"{case.label}: {result.new_trials} trials in {seconds:.1f} s, {result.stopped_by}", flush=True)
     if result.best is None:
@@ -215,19 +217,33 @@ def searched(bench: Bench, case: Case, given: argparse.Namespace, home: Path) ->
         "seed": given.seed,
         "seconds": seconds,
         "trials": result.new_trials,
+        "on_record": len(result.records) - result.new_trials,
         "stopped_by": result.stopped_by,
         "outcomes": dict(result.outcomes),
         "phases_s": vars(result.phases),
     }
 
 
+def exported(store: Store, info: DeviceInfo, path: Path) -> None:
+    """The winners so far, of the kernel and of those that serve under its name."""
+    if bests := [best for name in folders_of(KERNEL) for best in store.bests(name, info.name)]:
+        export(bests, "json", path, load_kernel)
+
+
 def contested(bench: Bench, case: Case, tuned: autotile.TunedKernel) -> dict[str, Any]:
-    """Everything in one run; the faster of the ways to cuBLAS is `cublas`. Results are checked after the turns."""
+    """Everything in one run. Results are checked after the turns."""
     data = make_operands(case)
-    notes: list[str] = []
     ours = call_of(bench.device, bench.builder, tuned.problem, tuned.config, data)
+    found, checked = raced(bench, case, ours, peers(case, data))
+    return found | verdict(case, checked, data) | {"configuration": dict(tuned.config)}
+
+
+def raced(bench: Bench, case: Case, ours: Call, others: Mapping[str, Call]) -> tuple[dict[str, Any], dict[str, Call]]:
+    """Times in turns; the faster of the ways to cuBLAS is `cublas`. Beside the figures, the calls to check: autotile's,
+    and that way."""
+    notes: list[str] = []
     ours(0)  # an error of ours ends the case
-    contestants: dict[str, Call] = {OURS: ours} | without_those_that_fail(peers(case, data), notes)
+    contestants: dict[str, Call] = {OURS: ours} | without_those_that_fail(others, notes)
     heat_up(contestants, AGAIN_S if bench.warm else FIRST_S)
     bench.warm = True
     figures = {name: summary(times) for name, times in in_turns(contestants, case.rounds, bench.clock).items()}
@@ -241,12 +257,8 @@ def contested(bench: Bench, case: Case, tuned: autotile.TunedKernel) -> dict[str
         checked[CUBLAS] = contestants[way]
     if "cupy" in medians:
         times_ms["cupy"] = medians["cupy"]
-    return compared(case, times_ms) | verdict(case, checked, data) | {
-        "configuration": dict(tuned.config),
-        "cublas_way": way.removeprefix(f"{CUBLAS}: "),
-        "figures": figures,
-        "notes": notes,
-    }  # fmt: skip
+    found = {"cublas_way": way.removeprefix(f"{CUBLAS}: "), "figures": figures, "notes": notes}
+    return compared(case, times_ms) | found, checked
 
 
 def verdict(case: Case, calls: dict[str, Call], data: Operands) -> dict[str, Any]:
@@ -256,12 +268,14 @@ def verdict(case: Case, calls: dict[str, Call], data: Operands) -> dict[str, Any
     return {"errors": errors, "error_limit": limit, "right": ours is not None and ours <= limit}
 
 
-def name_peers(case: Case, entry: dict[str, Any]) -> None:
+def name_peers(
+    case: Case, entry: dict[str, Any], ways: Callable[[Any, Operands], Mapping[str, Call]] = cublas_calls
+) -> None:
     """Puts down the kernels that cuBLAS took, as far as they can be had."""
     if not entry.get("cublas_way"):
         return
     try:
-        calls = cublas_calls(case, make_operands(case))
+        calls = ways(case, make_operands(case))
         entry["cublas_kernels"] = kernels_of(calls[f"{CUBLAS}: {entry['cublas_way']}"], entry["notes"])
     except PEER_FAULTS as fault:
         entry["notes"].append(f"cuBLAS's kernel has no name: {type(fault).__name__}: {fault}")

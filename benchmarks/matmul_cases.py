@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from autotile.dtypes import element_type
 from autotile.errors import UsageError
@@ -75,11 +75,15 @@ SLOW_TFLOPS, SLOW_GBS = 30.0, 1500.0
 
 @dataclass(frozen=True)
 class Case:
-    """One matmul: `shape` is m × n × k, or batch × m × n × k; `layout` one of LAYOUTS."""
+    """One matmul: `shape` is m × n × k, or batch × m × n × k; `layout` one of LAYOUTS; `more` are the kernel's other
+    switches that are on, in its order."""
 
     shape: Shape
     dtype: str
     layout: str = "nn"
+    more: tuple[str, ...] = ()
+
+    slow_tflops: ClassVar[float] = SLOW_TFLOPS
 
     @property
     def batch(self) -> int:
@@ -105,7 +109,13 @@ class Case:
 
     @property
     def label(self) -> str:
-        return f"{'x'.join(map(str, self.shape))}{'' if self.layout == 'nn' else f':{self.layout}'} {self.dtype}"
+        return f"{self.product} {self.dtype}"
+
+    @property
+    def product(self) -> str:
+        """Its sizes, its layout where that is not nn, and what is done more: `5x6x7:nt+bias`."""
+        layout = "" if self.layout == "nn" else f":{self.layout}"
+        return "".join(["x".join(map(str, self.shape)), layout, *(f"+{name}" for name in self.more)])
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -113,7 +123,14 @@ class Case:
         found = dict(zip("mnk", self.mnk, strict=True))
         if self.batch != 1:
             found["batch"] = self.batch
-        return found | {name: True for name, on in zip(SWITCHES, self.turned, strict=True) if on}
+        found |= {name: True for name, on in zip(SWITCHES, self.turned, strict=True) if on}
+        return found | dict.fromkeys(self.more, True)
+
+    @property
+    def result(self) -> str:
+        """The type of C."""
+        element = element_type(self.dtype)
+        return "float32" if "wide" in self.more and element.accumulator == "float" else element.result or element.name
 
     @property
     def flops(self) -> int:
@@ -123,8 +140,8 @@ class Case:
     @property
     def array_bytes(self) -> tuple[int, int, int]:
         """Of A, B and C."""
-        itemsize = element_type(self.dtype).itemsize
-        a, b, c = (math.prod(shape) * itemsize for shape in self.stored_shapes)
+        types = (self.dtype, self.dtype, self.result)
+        a, b, c = (math.prod(s) * element_type(t).itemsize for s, t in zip(self.stored_shapes, types, strict=True))
         return a, b, c
 
     @property
@@ -147,7 +164,7 @@ class Case:
     @property
     def rounds(self) -> int:
         """Launches of each contestant: an odd number, more where they are short."""
-        launch_ms = self.flops / SLOW_TFLOPS / 1e9 + self.moved_bytes / SLOW_GBS / 1e6 + FLUSH_MS
+        launch_ms = self.flops / self.slow_tflops / 1e9 + self.moved_bytes / SLOW_GBS / 1e6 + FLUSH_MS
         fitting = int(TURN_BUDGET_MS / (CONTESTANTS * launch_ms))
         return min(MOST_ROUNDS, max(LEAST_ROUNDS, fitting // 2 * 2 + 1))
 

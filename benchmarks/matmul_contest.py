@@ -12,6 +12,7 @@ from matmul_cases import Case
 from transpose_cases import INPUT_SETS
 
 from autotile.build import Builder
+from autotile.dtypes import element_type
 from autotile.types import Configuration, Problem
 
 CUBLAS = "cublas"
@@ -23,12 +24,13 @@ NO_KERNELS = ("Memset", "Memcpy")
 @dataclass(frozen=True)
 class Operands:
     """Three sets of A, B (random, as the case stores them) and C, PyTorch tensors; `factors` are views of A and B as
-    they are multiplied: m × k and k × n, with a leading batch where there is one."""
+    they are multiplied: m × k and k × n, with a leading batch where there is one; `bias` empty where none is."""
 
     a: Sequence[Any]
     b: Sequence[Any]
     c: Sequence[Any]
     factors: Sequence[tuple[Any, Any]]
+    bias: Sequence[Any] = ()
 
 
 def without_tf32() -> dict[str, Any]:
@@ -41,19 +43,32 @@ def without_tf32() -> dict[str, Any]:
 
 
 def make_operands(case: Case, device: str = "cuda") -> Operands:
-    """Normally distributed, from a fixed seed: other data draws other power, and other clocks."""
+    """Normally distributed (of int8, evenly), from a fixed seed: other data draws other power, and other clocks."""
     import torch
 
     torch.manual_seed(0)
-    dtype = getattr(torch, case.dtype)
+    stored, result = element_type(case.dtype).stored, case.result
     shapes = case.stored_shapes
-    a, b = ([torch.randn(shape, dtype=dtype, device=device) for _ in range(INPUT_SETS)] for shape in shapes[:2])
-    c = [torch.empty(shapes[2], dtype=dtype, device=device) for _ in range(INPUT_SETS)]
+    a, b = ([random_tensor(shape, stored, device) for _ in range(INPUT_SETS)] for shape in shapes[:2])
+    c = [torch.empty(shapes[2], dtype=getattr(torch, result), device=device) for _ in range(INPUT_SETS)]
     factors = [
         tuple(array.transpose(-1, -2) if turned else array for array, turned in zip(pair, case.turned, strict=True))
         for pair in zip(a, b, strict=True)
     ]
-    return Operands(a, b, c, [(left, right) for left, right in factors])
+    bias = [random_tensor((case.mnk[1],), result, device) for _ in range(INPUT_SETS if "bias" in case.more else 0)]
+    return Operands(a, b, c, [(left, right) for left, right in factors], bias)
+
+
+def random_tensor(shape: Sequence[int], dtype: str, device: str) -> Any:
+    import torch
+
+    kind = getattr(torch, dtype)
+    if not kind.is_floating_point:
+        limits = torch.iinfo(kind)
+        return torch.randint(limits.min, limits.max + 1, tuple(shape), dtype=kind, device=device)
+    if kind.itemsize == 1:  # which randn does not know
+        return torch.randn(tuple(shape), device=device).to(kind)
+    return torch.randn(tuple(shape), dtype=kind, device=device)
 
 
 def call_of(device: Any, builder: Builder, problem: Problem, configuration: Configuration, data: Operands) -> Call:

@@ -49,7 +49,7 @@ def matmul(report: dict[str, Any]) -> list[str]:
     return [*lines, *ends(report)]
 
 
-def ends(report: dict[str, Any]) -> list[str]:
+def ends(report: Mapping[str, Any]) -> list[str]:
     """How many reach what was asked, and the geometric mean."""
     figured = [case for case in report["cases"] if case.get("asked") is not None]
     mean = report.get("geometric_mean") or {}
@@ -160,7 +160,8 @@ def case_name(case: Mapping[str, Any]) -> str:
     batch = f"{case['shape'][0]} of " if len(case["shape"]) == 4 else ""
     sides = "×".join(str(side) for side in case["shape"][-3:])
     layout = "" if case["layout"] == "nn" else f" {case['layout']}"
-    return f"{batch}{sides}{layout} {case['dtype']}"
+    more = "".join(f", {switch}" for switch in case.get("more", ()))
+    return f"{batch}{sides}{layout} {case['dtype']}{more}" + (f", tier {case['tier']}" if case.get("tier") else "")
 
 
 def asked(case: Mapping[str, Any]) -> str:

@@ -18,9 +18,11 @@ from typing import Any
 
 import counters_tables
 import matmul_tables
+import matmul_tensor_tables
 import matmul_tma_variants
+import searching_tables
 import transpose_tables
-from markdown_rows import row_of
+from markdown_rows import place
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -58,7 +60,10 @@ def with_tables(readme: str) -> str:
 
 
 def with_story(page: str) -> str:
-    return MARKED_STORY.sub(lambda match: match.group(1) + "\n".join(tables_of(match.group(2))) + match.group(3), page)
+    def table(match: re.Match[str]) -> str:
+        return match.group(1) + ("\n".join(tables_of(match.group(2))) or UNMEASURED) + match.group(3)
+
+    return MARKED_STORY.sub(table, page)
 
 
 def story_tables() -> str:
@@ -67,7 +72,7 @@ def story_tables() -> str:
 
 def tables_of(name: str) -> list[str]:
     """A text for each device that has the file of that name."""
-    files = sorted(RESULTS.glob(f"*/{name}.json"))
+    files = sorted(RESULTS.glob(f"*/{FILES.get(name, name)}.json"))
     return ["\n".join([*(BESIDE | IN_STORY)[name](json.loads(file.read_text(encoding="utf-8"))), ""]) for file in files]
 
 
@@ -206,10 +211,6 @@ def tuning_rate(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def place(report: dict[str, Any]) -> str:
-    return f"{report['device']}, driver {report['driver']}, {report['compiler']}, {made(report)}"
-
-
 def seeds(report: dict[str, Any]) -> list[str]:
     """All seeds in a row: how long they took, and how far they ended behind the long search."""
     found, long = report["searches"], report["reference"]
@@ -308,70 +309,9 @@ def tma_trial(report: dict[str, Any]) -> list[str]:
     ]
 
 
-def enumeration(report: dict[str, Any]) -> list[str]:
-    peer = f"Kernel Tuner {report['machine']['kernel_tuner'] or ''}".strip()
-    lines = [f"**Enumerating a space, {of_cpu(report)}**", ""]
-    lines += [f"| from the text of its constraints to a table | feasible | autotile | {peer} | times as fast |"]
-    lines += ["|---|---|---|---|---|"]
-    for entry in report["spaces"]:
-        theirs, ratio = "not run", ""
-        if "kernel_tuner" in entry:
-            theirs, ratio = f"{entry['kernel_tuner']['min_ms']:.1f} ms", f"{entry['times_as_fast']:.1f}"
-        ours = f"{entry['autotile']['min_ms']:.1f} ms"
-        lines.append(f"| {entry['space'].replace('_', ' ')} | {entry['feasible']} | {ours} | {theirs} | {ratio} |")
-    return lines
-
-
-def search_strategies(report: dict[str, Any]) -> list[str]:
-    """Scores, a row a sampler; and, for autotile's own recordings, how soon each came near the best."""
-    names = [space["name"] for space in report["spaces"]]
-    repeats = max(on["repeats"] for entry in report["strategies"] for on in entry["by_space"].values())
-    lines = [f"**Searching recorded spaces, {of_cpu(report)}**", ""]
-    lines += ["Scores (0 is random search, 1 finds the optimum at once) and the sampler's own time:", ""]
-    columns = [f"{repeats} repeats", "mean", "median", *(name.replace("_", " ") for name in names)]
-    lines += row_of([*columns, "ms an ask", "of the budget"], head=True)
-    for entry in report["strategies"]:
-        scores = [entry["by_space"].get(name) for name in names]
-        cells = [entry["label"], *(f"{entry[key]:.3f}" for key in ("mean", "median"))]
-        cells += ["" if on is None else f"{on['score']:.3f}" for on in scores]
-        timed = [on for on in scores if on is not None and "cpu_ms_an_ask" in on]
-        for key, form in (("cpu_ms_an_ask", ".1f"), ("cpu_share_of_budget", ".2%")):
-            cells.append(format(statistics.mean(on[key] for on in timed), form) if timed else "")
-        lines += row_of(cells)
-    own = [space["name"] for space in report["spaces"] if space["own"]]
-    if own:
-        lines += ["", "Evaluations, in the median, until the recorded best was as near:", ""]
-        shares = list(report["strategies"][0]["by_space"][own[0]]["evaluations_needed"])
-        lines += row_of(["space", "sampler", *(f"within {share}" for share in shares)], head=True)
-    for name in own:
-        for entry in report["strategies"]:
-            if name in entry["by_space"]:
-                needed = entry["by_space"][name]["evaluations_needed"]
-                counts = ("not reached" if needed[share] is None else f"{needed[share]:g}" for share in shares)
-                lines += row_of([name, entry["label"], *counts])
-    return lines
-
-
-def ask_cost(report: dict[str, Any]) -> list[str]:
-    lines = [f"**What an ask takes, {of_cpu(report)}**", ""]
-    lines += row_of(["sampler", "space", "rows", "trials", "ms an ask", "at the end", "the longest"], head=True)
-    for entry in report["asks"]:
-        times = (f"{entry[key]:.1f}" for key in ("cpu_ms_an_ask", "cpu_ms_last", "cpu_ms_most"))
-        space = entry["space"].replace("_", " ")
-        lines += row_of([entry["sampler"], space, str(entry["rows"]), str(entry["trials"]), *times])
-    return lines
-
-
-def made(facts: dict[str, Any]) -> str:
-    return f"commit {facts['commit']}, {facts['date'][:10]}"
-
-
-def of_cpu(report: dict[str, Any]) -> str:
-    return f"{report['machine']['device']}, Python {report['machine']['python']}, {made(report['machine'])}"
-
-
 BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "matmul": matmul,
+    "matmul_tensor": matmul_tensor_tables.brief_table,
     "matmul_nearness": matmul_nearness,
     "transpose": transpose,
     "transpose_again": transpose_again,
@@ -380,9 +320,9 @@ BESIDE: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "seeds": seeds,
     "features": features,
     "tuning_rate": tuning_rate,
-    "enumeration": enumeration,
-    "search_strategies": search_strategies,
-    "ask_cost": ask_cost,
+    "enumeration": searching_tables.enumeration,
+    "search_strategies": searching_tables.search_strategies,
+    "ask_cost": searching_tables.ask_cost,
 }
 """Results that come with a machine of their own, by the file's name, in the order of the README."""
 
@@ -390,11 +330,19 @@ IN_STORY: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "transpose_story": transpose_story,
     "tma_trial": tma_trial,
     "matmul_story": matmul_story,
+    "matmul_tensor_cases": matmul_tensor_tables.table,
+    "matmul_tensor_seeds": matmul_tensor_tables.seeds,
     "matmul_tma_trial": matmul_tma_variants.table,
     "counters_beside": counters_tables.counters_table,
     "estimates": counters_tables.estimates_table,
 }
 """Those that stand in pages of docs/, each between markers with its name."""
+
+FILES = {"matmul_tensor_cases": "matmul_tensor"}
+"""Whose file has another name than the table."""
+
+UNMEASURED = "*Nothing of this has been measured yet.*\n"
+"""What stands in a page where a table's file is not there."""
 
 
 if __name__ == "__main__":

@@ -136,6 +136,107 @@ def test_the_tables_stand_in_their_pages(tmp_path: Path, monkeypatch: pytest.Mon
     assert "old" not in lines
 
 
+# ---- tensor cores ---------------------------------------------------------------------------------------------------
+
+TILE = {"tier": "wgmma", "block_m": 128, "block_n": 256, "block_k": 64, "stages": 4}
+
+
+def tensor_entry(name: str, ours_ms: float, cublas_ms: float | None, **more: Any) -> dict[str, Any]:
+    from matmul_cases import compared
+    from matmul_tensor import facts_of
+    from matmul_tensor_cases import chosen, judged
+
+    (case,) = chosen(name)
+    times = {"autotile": ours_ms} | ({} if cublas_ms is None else {"cublas": cublas_ms})
+    return {
+        "case": name, "commit": "def", "date": "2026-01-03", **facts_of(case), **compared(case, times),
+        **judged(case, dict.fromkeys(times, 1.7e-3)), "configuration": TILE, "match": "exact",
+        "cublas_way": "" if cublas_ms is None else "mm", "search": {"seconds": 21.7, "trials": 160}, **more,
+    }  # fmt: skip
+
+
+def tensor_report() -> dict[str, Any]:
+    cases = [
+        tensor_entry("bfloat16/4096x4096x4096", 0.18, 0.19),
+        tensor_entry(
+            "float16/4096x4096x4096", 0.20, 0.19, right=True, error_met=False, configuration={**TILE, "stages": 3}
+        ),
+        tensor_entry("tf32/4096x4096x4096", 0.40, 0.39),
+        tensor_entry("bfloat16/4096x4096x4096@mma", 0.40, 0.19, right=False),
+        tensor_entry("bfloat16/4096x4096x4096+bias+gelu", 0.19, 0.38, match="near_problem"),
+        tensor_entry("bfloat16/4096x4096x4096+wide", 0.19, None, right=True),
+    ]
+    cases.append({key: value for key, value in tensor_entry("int8/4096x4096x4096:nt", 1.0, None).items()
+                  if key not in ("configuration", "ratio", "right")})  # fmt: skip
+    return {**GPU, "cases": cases}
+
+
+def test_the_tables_of_tensor_cores() -> None:
+    import matmul_tensor_tables
+
+    report = tensor_report()
+    lines = matmul_tensor_tables.table(report)
+    rows = [line for line in lines if line.startswith("|")]
+    assert len({line.count("|") for line in rows}) == 1
+    assert rows[2] == (
+        "| 4096×4096×4096 bfloat16 | 0.1900 | 0.1800 | 1.056 | 1.00 | 764 | 1.7e-03 | 1.7e-03 | mm | 22 | 160 "
+        "| 128×256×64 |"
+    )
+    assert rows[3].startswith(
+        "| 4096×4096×4096 float16 | 0.1900 | 0.2000 | 0.950 | 1.00: missed | 687 | 1.7e-03: missed |"
+    )
+    assert rows[3].endswith("| 128×256×64 stages=3 |")
+    assert rows[5].startswith("| 4096×4096×4096 bfloat16, tier mma, WRONG | 0.1900 | 0.4000 | 0.475 | 0.52: missed |")
+    assert rows[6].startswith("| 4096×4096×4096 bfloat16, bias, gelu, not searched | 0.3800 | 0.1900 | 2.000 | – |")
+    assert rows[7].startswith("| 4096×4096×4096 bfloat16, wide | – | 0.1900 | – | – |")
+    assert rows[8] == "| 4096×4096×4096 nt int8 | not timed | – | – | – | – | – | – | – | 22 | 160 | – |"
+    assert lines[-1] == "2 of 4 reach what was asked."
+
+
+def test_the_short_table_of_tensor_cores() -> None:
+    import matmul_tensor_tables
+
+    lines = matmul_tensor_tables.brief_table(tensor_report())
+    rows = [line for line in lines if line.startswith("|")]
+    assert rows[2:] == [
+        "| 4096×4096×4096 | 1.056 (1.00) | 0.950 (1.00: missed, error: missed) | 0.975 (0.95) |",
+        "| 4096×4096×4096, tier mma | 0.475 (0.52: missed, WRONG) | – | – |",
+    ]
+    assert lines[-3] == "Nothing was asked of these: 4096×4096×4096 bfloat16, bias, gelu, not searched 2.00."
+    assert lines[-1].startswith("2 of 4 reach what was asked. [docs/matmul.md](docs/matmul.md#on-tensor-cores)")
+    page = Path(__file__).resolve().parents[2] / "docs" / "matmul.md"
+    assert "\n## On tensor cores\n" in page.read_text(encoding="utf-8")
+
+
+def test_the_table_of_a_second_search() -> None:
+    import matmul_tensor_tables
+
+    case = tensor_entry("bfloat16/4096x4096x4096", 0.18, 0.19)
+    other = {**TILE, "stages": 3}
+    found = {**case, "times_ms": [0.18, 0.186], "apart": 1 / 30, "met": False, "configurations": [TILE, other]}
+    same = {**found, "times_ms": [0.18, 0.18], "apart": 0.0, "met": True, "configurations": [TILE, TILE]}
+    rows = matmul_tensor_tables.seeds({**GPU, "cases": [found, same, {**case, "error": "no memory"}]})
+    assert rows[-3] == ("| 4096×4096×4096 bfloat16 | 0.1800 | 0.1860 | 3.33%: more than 2% | 22 | 160 | stages 4 / 3 |")
+    assert rows[-2].endswith("| 0.00% | 22 | 160 | nothing |")
+    assert rows[-1] == "| 4096×4096×4096 bfloat16 | failed | – | – | – | – | – |"
+    assert {row.count("|") for row in rows[2:]} == {8}
+
+
+def test_a_page_says_what_was_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tables
+
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    page = "<!-- table matmul_tensor_cases -->\nold\n<!-- end of table -->\n"
+    unmeasured = tables.with_story(page)
+    assert unmeasured.splitlines()[1] == "*Nothing of this has been measured yet.*"
+    assert tables.with_story(unmeasured) == unmeasured
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "matmul_tensor.json").write_text(json.dumps(tensor_report()))
+    assert "| 4096×4096×4096 tf32 | 0.3900 | 0.4000 |" in tables.with_story(unmeasured)
+    readme = tables.with_tables("<!-- results -->\n<!-- end of results -->\n")
+    assert "| 4096×4096×4096 | 1.056 (1.00) |" in readme
+
+
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_the_picture_is_the_same_each_time(tmp_path: Path) -> None:
     import pictures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from autotile.codegen import render, template_digest
-from autotile.kernels import load_kernel
+from autotile.kernels import Kernel, load_kernel
+from autotile.report import export
+from autotile.store import ShippedStore
 from autotile.types import PROVEN, Binary, Identity, Measurement, Record, Source, Target
 
 KERNEL = load_kernel("transpose")
@@ -32,6 +35,16 @@ def record(**changes: object) -> Record:
         extra=(PROVEN,),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def tuned(kernel: Kernel, dtype: str, preset: str, **sizes: int) -> Record:
+    problem, configuration = kernel.problem(sizes, dtype), kernel.configuration(kernel.presets[preset])
+    return record(
+        problem=problem,
+        configuration=configuration,
+        launch=kernel.launch_of(problem, configuration),
+        source_digest=render(kernel, problem, configuration).digest,
+    )
 
 
 def compiled_to(code: str) -> Callable[[Source, Record], Binary]:
@@ -80,3 +93,33 @@ def test_the_best_of_the_last_file_wins() -> None:
     assert merged([[slow, fast], []]) == [fast]
     other = record(problem=KERNEL.problem({"rows": 65, "cols": 64}))
     assert merged([[fast, other]]) == [fast, other]
+
+
+def test_kernels_of_one_name_ship_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of tensor cores too, with launches whose tensor maps no file holds, and with switches."""
+    import ship
+
+    plain, tensor = load_kernel("matmul"), load_kernel("matmul_tensor")
+    sizes = {"m": 4096, "n": 4096, "k": 4096}
+    records = [
+        record(),
+        tuned(plain, "float32", "large", **sizes),
+        tuned(tensor, "bfloat16", "large", **sizes),
+        tuned(tensor, "bfloat16", "large", **sizes, bias=True, gelu=True),
+        tuned(tensor, "tf32", "small", m=4095, n=4097, k=4093),
+        tuned(tensor, "float8_e4m3fn", "large", **sizes, b_turned=True, wide=True),
+    ]
+    assert any(one.launch is not None and one.launch.maps for one in records)
+    files = [tmp_path / "old.json", tmp_path / "tensor.json"]
+    for path, some in zip(files, (records[:2], records[2:]), strict=True):
+        export(some, "json", path, load_kernel)
+    out = tmp_path / "tuned" / "nvidia-h200.json"
+    monkeypatch.setattr(ship, "build", never)
+    monkeypatch.setattr(sys, "argv", ["ship.py", *map(str, files), "--out", str(out)])
+    ship.main()
+    store = ShippedStore(out.parent)
+    for one in records:
+        found = store.best(one.problem.kernel, one.problem, one.identity.device)
+        assert found is not None
+        assert (found.configuration, found.launch) == (one.configuration, one.launch)
+        assert found.identity.template == template_digest(load_kernel(one.problem.kernel))
