@@ -175,8 +175,10 @@ class TensorMap:
 @dataclass(frozen=True)
 class Launch:
     """How a variant is run: blocks, threads a block, and dynamic shared memory of its main function; what is launched
-    before and after it, in order, on the same stream; the device memory that these work in; and the tensor maps that
-    all of them get ahead of their arguments, which follow from the rest and from the kernel, and are not compared."""
+    before and after it, in order, on the same stream; and the device memory that these work in.
+
+    Not compared, as they follow from the rest and from the kernel: the tensor maps that all functions get ahead of
+    their arguments, and whether the main function may begin before the one before it has ended (`overlap`)."""
 
     grid: Dim3
     block: Dim3
@@ -185,6 +187,7 @@ class Launch:
     before: tuple[LaunchStep, ...] = ()
     after: tuple[LaunchStep, ...] = ()
     maps: tuple[TensorMap, ...] = field(default=(), compare=False)
+    overlap: bool = field(default=False, compare=False)
 
     @property
     def steps(self) -> tuple[LaunchStep, ...]:

@@ -65,7 +65,9 @@ class LaunchPlan:
     """Geometry as expressions. `shared_bytes` (dynamic) has its one home here: template, launch and opt-in read it.
 
     `scratch_bytes` of device memory are what the argument `Scratch` points to. `before` and `after` are launched, in
-    order, around the main function: to pack an operand, say, or to gather partial sums.
+    order, around the main function: to pack an operand, say, or to gather partial sums. Where `overlap` holds, the main
+    function may begin while the last step before it still runs: it must wait itself (`griddepcontrol.wait`, sm_90 on)
+    before it touches what that step writes, or writes what that reads.
     """
 
     grid: tuple[str, ...]
@@ -76,6 +78,7 @@ class LaunchPlan:
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     maps: tuple[Map, ...] = ()
+    overlap: str = "0"
 
     def __post_init__(self) -> None:
         _require_sides("launch", self.grid, self.block)
@@ -95,7 +98,7 @@ class LaunchPlan:
         """All that the launch is worked out from."""
         own = (*self.grid, *self.block, self.shared_bytes, self.static_shared_bytes, self.scratch_bytes)
         steps = (text for step in self.steps for text in (step.when, *step.grid, *step.block))
-        return (*own, *steps, *(text for one in self.maps for text in one.expressions))
+        return (*own, self.overlap, *steps, *(text for one in self.maps for text in one.expressions))
 
 
 def launch_under(plan: LaunchPlan, scope: Mapping[str, Any], where: str, arguments: Sequence[str] = ()) -> Launch:
@@ -115,6 +118,7 @@ def launch_under(plan: LaunchPlan, scope: Mapping[str, Any], where: str, argumen
             for one in plan.maps
             if Expression(one.when, f"{where} map of {one.array}, when").holds(scope)
         ),
+        bool(Expression(plan.overlap, f"{where} overlap").holds(scope)),
     )
 
 

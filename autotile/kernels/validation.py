@@ -259,6 +259,7 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
     for step in kernel.launch.steps:
         for text in (step.when, *step.grid, *step.block):
             yield f"launch step {step.name}", text, known
+    yield "launch overlap", kernel.launch.overlap, known
     for one in kernel.launch.maps:
         for text in one.expressions:
             yield f"map of {one.array}", text, known

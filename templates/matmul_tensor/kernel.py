@@ -35,27 +35,30 @@ PACK = {x: f"(({TURNING} if turn_{x} else {COPYING}) if pack_{x} else 0)".format
 """Blocks that pack an operand: eight warps with 32 words of four lines each, or a square that is turned."""
 
 
-def operand_maps(x: str, side: str) -> tuple[Map, Map]:
+def maps_of(
+    array: str, sizes: tuple[str, str], strides: tuple[str, str], box: tuple[str, str], **more: str
+) -> list[Map]:
+    """Of matrices, or of one matrix: a third dimension costs time."""
+    when = more.pop("when")
+    return [
+        Map(array, sizes, strides[:1], box, when=f"{when} and problem.batch == 1", **more),
+        Map(array, (*sizes, "problem.batch"), strides, (*box, "1"), when=f"{when} and problem.batch > 1", **more),
+    ]
+
+
+def operand_maps(x: str, side: str) -> list[Map]:
     """Of an operand as it is stored, and of its packed copy."""
     shared = f"(2 if multicast == '{x}' else 1)"
-    box = ("span", f"(block_k if {x}_across else block_{side}) // {shared}", "1")
-    sizes = (f"{x}_packed_line", f"{x}_packed_lines", "problem.batch")
-    stored = Map(
-        x,
-        sizes,
-        (f"problem.{x}_pitch", f"problem.{x}_step * problem.{x}_pitch"),
-        box,
-        when=f"tier == 'wgmma' and not pack_{x}",
-    )
-    packed = Map(
-        "scratch",
-        sizes,
-        (f"{x}_packed_pitch", f"{x}_packed_lines * {x}_packed_pitch"),
-        box,
-        offset="0" if x == "a" else "problem.batch * packed_a",
-        when=f"tier == 'wgmma' and pack_{x}",
-    )
-    return stored, packed
+    rows = "a_box_rows" if x == "a" else f"block_{side}"
+    box = ("span", f"(block_k if {x}_across else {rows}) // {shared}")
+    sizes = (f"{x}_packed_line", f"{x}_packed_lines")
+    stored = (f"problem.{x}_pitch", f"problem.{x}_step * problem.{x}_pitch")
+    packed = (f"{x}_packed_pitch", f"{x}_packed_lines * {x}_packed_pitch")
+    behind = "0" if x == "a" else "problem.batch * packed_a"
+    return [
+        *maps_of(x, sizes, stored, box, when=f"tier == 'wgmma' and not pack_{x}"),
+        *maps_of("scratch", sizes, packed, box, offset=behind, when=f"tier == 'wgmma' and pack_{x}"),
+    ]
 
 
 def operand_values(x: str, side: str) -> tuple[Derived, ...]:
@@ -150,6 +153,12 @@ KERNEL = Kernel(
             "and problem.n * problem.result_itemsize % 16 == 0",
             "every row of C begins and ends on a word of 16 bytes, less than which TMA does not store",
         ),
+        Derived(
+            "few_rows",
+            "problem.m <= 16 and block_m == 64 and not a_across and multicast != 'a' and tier == 'wgmma'",
+            "A's tiles are brought without the rows that A does not have",
+        ),
+        Derived("a_box_rows", "16 if few_rows else block_m", "rows of A that are brought"),
         Derived("tile_bytes", "(block_m + block_n) * block_k * problem.itemsize", "A's tile and B's"),
         Derived(
             "tiles",
@@ -199,14 +208,15 @@ KERNEL = Kernel(
                 when="pack_a or pack_b",
             ),
         ),
+        overlap="tier == 'wgmma'",
         maps=(
             *operand_maps("a", "m"),
             *operand_maps("b", "n"),
-            Map(
+            *maps_of(
                 "c",
-                ("problem.n", "problem.m", "problem.batch"),
+                ("problem.n", "problem.m"),
                 ("problem.c_pitch", "problem.c_step * problem.c_pitch"),
-                ("128 // problem.result_itemsize", "16", "1"),
+                ("128 // problem.result_itemsize", "16"),
                 of="result",
                 when="tier == 'wgmma' and whole_c",
             ),
@@ -219,6 +229,8 @@ KERNEL = Kernel(
             for switch in ("a_turned", "b_turned", "addend", "bias", "relu", "gelu")
         ),
         *(Trait(f"aligned_{x}", f"whole_{x}", f"every line of {x.upper()} begins on a word of 16 bytes") for x in "ab"),
+        Trait("flat", "few_rows", "A has 16 rows or fewer, which is all of it that is brought"),
+        Trait("batched", "problem.batch > 1", "there are several products"),
         Trait("aligned_c", "whole_c", "every row of C begins and ends on a word of 16 bytes"),
     ),
     presets=PRESETS["PRESETS"],
