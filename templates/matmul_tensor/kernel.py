@@ -29,10 +29,10 @@ NUMERICS, RULES, PARAMETERS, PRESETS = (
     beside(__file__, name) for name in ("reference.py", "rules.py", "parameters.py", "presets.py")
 )
 
-COPYING = "ceil_div({x}_lines * ceil_div(ceil_div({x}_line, width), 32), 8)"
+COPYING = "ceil_div(ceil_div({x}_lines, 4) * ceil_div(ceil_div({x}_line, width), 32), 8)"
 TURNING = "ceil_div({x}_lines, turn_side) * ceil_div({x}_line, turn_side)"
 PACK = {x: f"(({TURNING} if turn_{x} else {COPYING}) if pack_{x} else 0)".format(x=x) for x in "ab"}
-"""Blocks that pack an operand: eight warps with 32 words of a line each, or a square that is turned."""
+"""Blocks that pack an operand: eight warps with 32 words of four lines each, or a square that is turned."""
 
 
 def operand_maps(x: str, side: str) -> tuple[Map, Map]:
@@ -159,6 +159,7 @@ KERNEL = Kernel(
         ),
         Derived("blocks_a_tile", "cluster if multicast == 'none' else 2", "blocks that have a tile together"),
         Derived("units", "min(tiles, wave // blocks_a_tile) if wave else tiles", "tiles that are worked on at once"),
+        Derived("warps", "(block_m // max(1, warp_m)) * (block_n // max(1, warp_n))", "warps of a block in tier mma"),
         Derived("feeders", "128 if groups > 1 else 32", "threads that have tiles brought"),
         Derived(
             "sums",
@@ -187,11 +188,8 @@ KERNEL = Kernel(
     ),
     launch=LaunchPlan(
         grid=("units * blocks_a_tile",),
-        block=(
-            "groups * 128 + feeders if tier == 'wgmma' else (block_m // max(1, warp_m)) * (block_n // max(1, warp_n)) * 32",
-        ),
-        shared_bytes="ring_bytes if tier == 'wgmma' "
-        "else max(stages * tile_bytes, (block_m // max(1, warp_m)) * (block_n // max(1, warp_n)) * room_bytes)",
+        block=("groups * 128 + feeders if tier == 'wgmma' else warps * 32",),
+        shared_bytes="ring_bytes if tier == 'wgmma' else max(stages * tile_bytes, warps * room_bytes)",
         scratch_bytes="problem.batch * (packed_a + packed_b) * problem.itemsize",
         before=(
             Step(
@@ -231,8 +229,8 @@ KERNEL = Kernel(
     bytes="problem.batch * (problem.itemsize * (problem.m * problem.k + problem.k * problem.n) "
     "+ problem.result_itemsize * (1 + problem.addend) * problem.m * problem.n)",
     effort=(
-        "block_m * block_n * blocks_a_tile * ceil_div(tiles * blocks_a_tile, device.sm_count * min_blocks) * min_blocks "
-        "* (problem.k / cluster + 128)"
+        "block_m * block_n * blocks_a_tile * min_blocks "
+        "* ceil_div(tiles * blocks_a_tile, device.sm_count * min_blocks) * (problem.k / cluster + 128)"
     ),
     trace_sizes=("block_m", "block_n", "block_k * max(4, stages + 1)"),
     check_sizes=(

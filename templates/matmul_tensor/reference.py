@@ -35,11 +35,11 @@ def error_bound(inputs: Arrays, problem: Problem) -> Mapping[str, Array | float]
     """The most that a right kernel may be off, batch × m × n, float64, elementwise; 0 for int8.
 
     A sum of k products, in any order, each addition off by u of the numbers' sizes at most: γ_k |A||B|, γ_k = k·u /
-    (1 − k·u) (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.5), with SUM_ROUNDOFF for u. tf32 cuts
-    each factor to 11 bits first, 2⁻¹⁰ at most: 2·2⁻¹⁰ + 2⁻²⁰ of |A||B|. alpha, beta, addend and bias add a rounding
-    each, in float32 or float64; GELU changes a distance by its steepest slope, below 1.13, and by some units in the last
-    place of its argument. Rounding the result adds u_out·(|C| + all that). Half a smallest subnormal is added for each
-    product, and for the output: a float8's is large.
+    (1 − k·u) (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.5), with SUM_ROUNDOFF for u. tf32
+    cuts each factor to 11 bits first, 2⁻¹⁰ at most: 2·2⁻¹⁰ + 2⁻²⁰ of |A||B|. alpha, beta, addend and bias add a
+    rounding each, in float32 or float64; GELU changes a distance by its steepest slope, below 1.13, and by some units
+    in the last place of its argument. Rounding the result adds u_out·(|C| + all that). A smallest subnormal is added
+    for the output: a float8's is large.
     """
     if problem.dtype == "int8":
         return {"c": 0.0}
