@@ -182,8 +182,8 @@ WGMMA_ALONE: Mapping[str, set[Value]] = {
 
 
 def elsewhere(kernel: Kernel, parameter: Parameter, device: DeviceInfo) -> set[Value]:
-    """Values that no configuration for this device in the kernel's first dtype has. Matmul's waves are one or two blocks
-    for each of a GPU's multiprocessors."""
+    """Values that no configuration for this device in the kernel's first dtype has. Matmul's waves are one or two
+    blocks for each of a GPU's multiprocessors."""
     if kernel.name == "matmul_tensor" and device.kind == "emulator":
         return set(parameter.values) - {0} if parameter.name == "wave" else WGMMA_ALONE.get(parameter.name, set())
     if (kernel.name, parameter.name) == ("matmul", "wave"):

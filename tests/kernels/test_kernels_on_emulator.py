@@ -25,7 +25,11 @@ from autotile.types import Configuration, Problem
 SAMPLE = 40  # configurations of the kernel's first dtype, beside the default and the presets
 OTHERS = 2  # of each other dtype, beside the default
 PARTS = 8  # tests a sample is dealt to, so that several workers share it
-FEWEST = {"matmul": 1, "matmul_tensor": 1, "transpose": 6}  # problems for each configuration, where there are more in all
+FEWEST = {
+    "matmul": 1,
+    "matmul_tensor": 1,
+    "transpose": 6,
+}  # problems for each configuration, where there are more in all
 SEED = 2
 
 DEVICE = EmulatorDevice()
