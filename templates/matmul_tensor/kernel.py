@@ -143,7 +143,7 @@ KERNEL = Kernel(
         Derived("span", "128 // problem.itemsize", "elements in a line of 128 bytes"),
         *operand_values("a", "m"),
         *operand_values("b", "n"),
-        Derived("turn_side", "32 if problem.itemsize >= 4 else 64", "side of the squares that are turned at once"),
+        Derived("turn_side", "32 if problem.itemsize == 8 else 64", "side of the squares that are turned at once"),
         Derived(
             "whole_c",
             "problem.alignment % 16 == 0 and problem.c_pitch * problem.result_itemsize % 16 == 0 "
