@@ -312,7 +312,6 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
             if (turn % GROUPS != group) continue;
             // The tensor cores are this group's once the other one has issued its tile: else it would read slots out of order.
             if (turn > 0) asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
-            const Tile tile(number, m, n);
             Slot slot(done);
             int before = -1;
             Sums sums;
@@ -331,6 +330,7 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
 #pragma unroll
             for (int i = 0; i < ROWS; i++) pin(sums[i]);
             give_back(before);
+            const Tile tile(number, m, n);  // not needed before: registers are scarce there
             const size_t first = size_t(tile.matrix) * c_step * c_pitch;
             const Result to = {c + first, addend + first, bias, alpha, beta, m, n, c_pitch};
             const int row = tile.row + warp % 4 * 16;

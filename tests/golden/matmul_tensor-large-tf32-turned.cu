@@ -315,7 +315,6 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
         };
         int done = 0;  // steps so far, of all groups' tiles where these take turns
         for (int number = unit; number < tiles; number += units, done += end - begin) {
-            const Tile tile(number, m, n);
             Slot slot(done);
             int before = -1;
             Sums sums;
@@ -333,6 +332,7 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
 #pragma unroll
             for (int i = 0; i < ROWS; i++) pin(sums[i]);
             give_back(before);
+            const Tile tile(number, m, n);  // not needed before: registers are scarce there
             const size_t first = size_t(tile.matrix) * c_step * c_pitch;
             const Result to = {c + first, addend, bias, alpha, beta, m, n, c_pitch};
             const int row = tile.row + group * GROUP_M + warp % 4 * 16;
@@ -351,24 +351,46 @@ __device__ __forceinline__ element* packed_b(void* scratch, int matrix, int batc
 }
 
 constexpr int PACKERS = 256;  // threads of a block
-constexpr int SQUARE = 32;
+constexpr int SQUARE = 64;  // side of what a block turns
+constexpr int READS = SQUARE * SQUARE / WIDTH / PACKERS;  // words of a thread
 
 __device__ __forceinline__ int turning_blocks(int lines, int line) { return ((lines - 1) / SQUARE + 1) * ((line - 1) / SQUARE + 1); }
 
-// Block `block` of those that turn `lines` lines of `line` elements: squares of them, by way of shared memory, padded so
-// that columns are read without bank conflicts.
-__device__ __forceinline__ void turn_lines(element* to, const element* from, int lines, int line, int pitch, int block) {
-    __shared__ element square[SQUARE][SQUARE + 4 / (sizeof(element) < 4 ? sizeof(element) : 4)];
+// Block `block` of those that turn `lines` lines of `line` elements: squares of them, by way of shared memory, where each
+// column is a row of words. These are swizzled: lanes that write four lines' elements of one column meet no bank
+// conflict, nor do those that read a whole row. `words`: every line begins on 16 bytes.
+__device__ __forceinline__ void turn_lines(element* to, const element* from, int lines, int line, int pitch, int block, bool words) {
+    __shared__ __align__(16) element square[SQUARE][SQUARE];
+    constexpr int GROUPS_OF_COLS = SQUARE / WIDTH;
+    constexpr int SIDE_BY_SIDE = GROUPS_OF_COLS < 8 ? GROUPS_OF_COLS : 8;  // lanes that read neighbouring words of a line
+    const auto place = [](int col, int row) { return &square[col][(row / WIDTH ^ col / WIDTH % GROUPS_OF_COLS) * WIDTH + row % WIDTH]; };
     const int strips = (line - 1) / SQUARE + 1;
-    const int row = block / strips * SQUARE, col = block % strips * SQUARE;
-    const int x = threadIdx.x % SQUARE, y = threadIdx.x / SQUARE;
+    const int first = block / strips * SQUARE, first_col = block % strips * SQUARE;
+    alignas(16) element read[READS][WIDTH];
 #pragma unroll
-    for (int i = y; i < SQUARE; i += PACKERS / SQUARE)
-        if (row + i < lines && col + x < line) square[i][x] = from[offset(row + i, pitch) + col + x];
+    for (int i = 0; i < READS; i++) {
+        const int number = i * PACKERS + threadIdx.x, row = number / SIDE_BY_SIDE % SQUARE;
+        const int col = (number % SIDE_BY_SIDE + number / (SIDE_BY_SIDE * SQUARE) * SIDE_BY_SIDE) * WIDTH;
+        const element* const mine = from + offset(min(first + row, lines - 1), pitch) + first_col + col;
+        if (words && first_col + col + WIDTH <= line) *reinterpret_cast<uint4*>(read[i]) = *reinterpret_cast<const uint4*>(mine);
+        else
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) read[i][e] = first_col + col + e < line ? mine[e] : element(0);
+    }
+#pragma unroll
+    for (int i = 0; i < READS; i++) {
+        const int number = i * PACKERS + threadIdx.x, row = number / SIDE_BY_SIDE % SQUARE;
+        const int col = (number % SIDE_BY_SIDE + number / (SIDE_BY_SIDE * SQUARE) * SIDE_BY_SIDE) * WIDTH;
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++) *place(col + e, row) = read[i][e];
+    }
     __syncthreads();  // the square is whole before it is read
 #pragma unroll
-    for (int i = y; i < SQUARE; i += PACKERS / SQUARE)
-        if (col + i < line && row + x < lines) to[offset(col + i, packed_pitch(lines)) + row + x] = square[x][i];
+    for (int i = 0; i < READS; i++) {
+        const int number = i * PACKERS + threadIdx.x, col = number / GROUPS_OF_COLS, row = number % GROUPS_OF_COLS * WIDTH;
+        if (first_col + col < line && first + row < lines)  // what is beyond the last line fills the last word
+            *reinterpret_cast<uint4*>(to + offset(first_col + col, packed_pitch(lines)) + first + row) = *reinterpret_cast<const uint4*>(place(col, row));
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(PACKERS)
@@ -381,9 +403,9 @@ matmul_tensor_pack(const __grid_constant__ TensorMap map_a, const __grid_constan
     const int a_lines = k, a_line = m;
     const int blocks_a = turning_blocks(a_lines, a_line);
     if (blockIdx.x < blocks_a) {
-        turn_lines(packed_a(scratch, matrix, m, k), a + size_t(matrix) * a_step * a_pitch, a_lines, a_line, a_pitch, blockIdx.x);
+        turn_lines(packed_a(scratch, matrix, m, k), a + size_t(matrix) * a_step * a_pitch, a_lines, a_line, a_pitch, blockIdx.x, true);
         return;
     }
     const int b_lines = k, b_line = n;
-    turn_lines(packed_b(scratch, matrix, batch, m, n, k), b + size_t(matrix) * b_step * b_pitch, b_lines, b_line, b_pitch, blockIdx.x - blocks_a);
+    turn_lines(packed_b(scratch, matrix, batch, m, n, k), b + size_t(matrix) * b_step * b_pitch, b_lines, b_line, b_pitch, blockIdx.x - blocks_a, true);
 }

@@ -316,7 +316,6 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
         };
         int done = 0;  // steps so far, of all groups' tiles where these take turns
         for (int number = unit; number < tiles; number += units, done += end - begin) {
-            const Tile tile(number, m, n);
             Slot slot(done);
             int before = -1;
             Sums sums;
@@ -334,6 +333,7 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
 #pragma unroll
             for (int i = 0; i < ROWS; i++) pin(sums[i]);
             give_back(before);
+            const Tile tile(number, m, n);  // not needed before: registers are scarce there
             const size_t first = size_t(tile.matrix) * c_step * c_pitch;
             const Result to = {c + first, addend, bias, alpha, beta, m, n, c_pitch};
             const int row = tile.row + group * GROUP_M + warp % 4 * 16;

@@ -109,7 +109,8 @@ PACKS = [
     ),
     *of(
         base("default", (40, 48, 64), "tf32"), "barriers",
-        ("pack: turned before it is there", BARRIER, "", RACE, "square[i][x] =", "= square[x][i];", {"nth": 2}),
+        ("pack: turned before it is there", BARRIER, "", RACE, "*place(col + e, row) =",
+         "reinterpret_cast<const uint4*>(place(col, row))", {"nth": 2}),
     ),
 ]  # fmt: skip
 

@@ -149,10 +149,10 @@ def test_bfloat16_with_all_that_may_be_added(point: str) -> None:
     a, b, addend, bias = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
     exact = (a.double() @ b.double() * 0.5 + 2 * addend.double() + bias.double()).clamp(min=0)
     for _ in range(3):
-        result = matmul(a, b, addend=addend, bias=bias, alpha=0.5, beta=2.0)
+        result = matmul(a, b, addend, bias, alpha=0.5, beta=2.0)
         assert result.dtype == torch.bfloat16
         assert float((result.double() - exact).abs().max()) <= 2.0**-8 * float(exact.max())
-    matmul(a, b, addend=addend, bias=bias, alpha=0.5, beta=2.0, out=addend)  # C in the addend's place
+    matmul(a, b, addend, bias, alpha=0.5, beta=2.0, out=addend)  # C in the addend's place
     assert torch.equal(addend, result)
 
 
