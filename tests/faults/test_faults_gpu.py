@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from faulty import no_orphans
 from faulty_kernel import write_faulty
 
 import autotile
+from autotile.assets import templates_dir
 from autotile.build import Builder
 from autotile.devices.cuda import CudaDevice
 from autotile.devices.select import open_device
@@ -120,3 +123,44 @@ def test_the_sanitizer_sees_a_race_and_an_access_beyond_an_array(
         variant = make_variant(kernel, kernel.problem({"n": 1 << 20}), kernel.configuration({"fault": fault}))
         found = sanitize(tool, find_sanitizer(), device, builder, variant)
     assert words in found.words, found.words
+
+
+NEVER_ENDING = """\
+kernel: waiting
+problems: [{m: 512, n: 512, k: 512, dtype: bfloat16}]
+parameters: {tier: [wgmma, mma], block_m: [64], block_n: [64], block_k: [64], warp_m: [32], warp_n: [32],
+             fragments: [1], stages: [3, 4], groups: [1], cluster: [1], wave: [0], min_blocks: [1], group: [8],
+             pingpong: [false], multicast: [none]}
+search: {sampler: grid, trials: 4, launch_limit: 2s}
+"""
+TOLD = "barrier_expect(shared.full + slot.number * 8, STAGE_BYTES);"
+
+
+def test_barriers_that_nobody_arrives_at_end_in_a_record(tmp_path: Path) -> None:
+    """The matmul on tensor cores, of which tier wgmma is not told that its tiles have been asked for."""
+    for name in ("_lib", "matmul_tensor"):
+        shutil.copytree(templates_dir() / name, tmp_path / name)
+    folder = (tmp_path / "matmul_tensor").rename(tmp_path / "waiting")
+    for file, old, new in (
+        ("kernel.py", 'name="matmul_tensor"', 'name="waiting"'),
+        ("parts/wgmma.cu.j2", TOLD, ""),
+    ):
+        text = (folder / file).read_text(encoding="utf-8")
+        assert text.count(old) == 1
+        (folder / file).write_text(text.replace(old, new), encoding="utf-8")
+    search = tmp_path / "waiting.yaml"
+    search.write_text(NEVER_ENDING, encoding="utf-8")
+    device = open_device("cuda")
+    if device.info.compute_capability != 90:
+        pytest.skip(f"{device.info.name} has no wgmma")
+    begun = time.monotonic()
+    with no_orphans():
+        (result,) = autotile.search(search, device="cuda", templates=tmp_path)
+    assert time.monotonic() - begun < 120
+    outcomes = {
+        tier: {r.outcome for r in result.records if r.configuration["tier"] == tier} for tier in ("wgmma", "mma")
+    }
+    assert outcomes["mma"] == {"ok"}
+    assert outcomes["wgmma"] <= {"timeout", "launch_error"}, [record.message for record in result.records]
+    assert result.best is not None
+    assert result.best.configuration["tier"] == "mma"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ STARTS: dict[str, tuple[Mapping[str, Value], ...]] = {
 """Kernels whose space is too large to be enumerated as it is declared (a search narrows it), and what walks over it
 begin from, beside the named points."""
 
+EMULATED: Mapping[str, Mapping[str, Sequence[Value]]] = {"matmul_tensor": {"tier": ("mma",)}}
+"""Kernels some of whose variants ask for what the emulator does not have, and the values that leave out those alone."""
+
 SHAPES: dict[str, tuple[Mapping[str, int], ...]] = {
     "matmul": (
         {"m": 33, "n": 65, "k": 17},
@@ -42,6 +45,22 @@ SHAPES: dict[str, tuple[Mapping[str, int], ...]] = {
         {"m": 40, "n": 44, "k": 129, "a_turned": 1, "b_turned": 1, "addend": 1, "c_pitch": 47, "offset": 1},
         {"m": 300, "n": 5, "k": 7, "b_turned": 1},
         {"m": 8, "n": 130, "k": 300},
+    ),
+    "matmul_tensor": (
+        {"m": 64, "n": 64, "k": 64},
+        {"m": 45, "n": 51, "k": 37, "batch": 2, "a_turned": 1, "bias": 1},
+        # Lines that begin on words of 16 bytes and do not end on them.
+        {"m": 40, "n": 44, "k": 50, "a_pitch": 80, "b_pitch": 64, "c_pitch": 48, "b_turned": 1, "addend": 1, "relu": 1},
+        {"m": 70, "n": 65, "k": 17, "wide": 1, "gelu": 1, "offset": 1},
+        {"m": 70, "n": 40, "k": 56, "batch": 3, "a_pitch": 80, "b_pitch": 88, "c_pitch": 48, "a_step": 90,
+         "c_step": 71, "wide": 1},
+        {"m": 132, "n": 264, "k": 104, "addend": 1, "bias": 1},
+        {"m": 1, "n": 1, "k": 1, "addend": 1},
+        {"m": 48, "n": 80, "k": 144, "a_turned": 1, "b_turned": 1, "bias": 1, "relu": 1},
+        {"m": 300, "n": 5, "k": 7, "b_turned": 1, "gelu": 1},
+        {"m": 8, "n": 130, "k": 300, "bias": 1},
+        {"m": 40, "n": 47, "k": 129, "a_turned": 1, "b_turned": 1, "addend": 1, "c_pitch": 49, "offset": 3},
+        {"m": 33, "n": 72, "k": 96, "batch": 2, "b_pitch": 80, "offset": 8},
     ),
     "transpose": (
         {"rows": 64, "cols": 64},
@@ -108,7 +127,7 @@ def drawn(kernel: Kernel, problem: Problem, device: DeviceInfo, count: int, seed
     """So many that are feasible, none twice: equally likely, or, of a space too large, walked to from named points."""
     random = np.random.default_rng(seed)
     if kernel.name not in STARTS:
-        space = build_space(kernel, problem, device)
+        space = build_space(kernel, problem, device, domains_of(kernel, device))
         rows = random.choice(len(space), min(count, len(space)), replace=False)
         return [space.configuration(int(row)) for row in rows]
     points = [point for point in starts(kernel) if feasible(kernel, [problem], device, point)]
@@ -126,7 +145,7 @@ def drawn(kernel: Kernel, problem: Problem, device: DeviceInfo, count: int, seed
 def covering(kernel: Kernel, problem: Problem, device: DeviceInfo, seed: int) -> list[Configuration]:
     """Feasible ones that between them have every value of every parameter that one can have on this device."""
     random = np.random.default_rng(seed)
-    space = None if kernel.name in STARTS else build_space(kernel, problem, device)
+    space = None if kernel.name in STARTS else build_space(kernel, problem, device, domains_of(kernel, device))
     found: list[Configuration] = []
     for p, parameter in enumerate(kernel.parameters):
         for code, value in enumerate(parameter.values):
@@ -139,9 +158,34 @@ def covering(kernel: Kernel, problem: Problem, device: DeviceInfo, seed: int) ->
     return found
 
 
+def domains_of(kernel: Kernel, device: DeviceInfo) -> dict[str, Sequence[Value]]:
+    """All values of the parameters, but those that the device does not run."""
+    rest = EMULATED.get(kernel.name, {}) if device.kind == "emulator" else {}
+    return {**{parameter.name: parameter.values for parameter in kernel.parameters}, **rest}
+
+
+def emulated(kernel: Kernel, configuration: Configuration) -> bool:
+    """Whether the emulator has all that this variant asks for."""
+    return all(configuration[name] in values for name, values in EMULATED.get(kernel.name, {}).items())
+
+
+def emulated_points(kernel: Kernel) -> list[str]:
+    """The default and the presets, without those that the emulator does not run."""
+    points = ("default", *kernel.presets)
+    return [point for point in points if emulated(kernel, kernel.configuration(kernel.presets.get(point)))]
+
+
+WGMMA_ALONE: Mapping[str, set[Value]] = {
+    "tier": {"wgmma"}, "block_m": {192}, "block_n": {192}, "stages": {10, 12}, "groups": {2, 3}, "pingpong": {True},
+    "multicast": {"a", "b"}, "cluster": {2, 4, 8},
+}  # fmt: skip
+
+
 def elsewhere(kernel: Kernel, parameter: Parameter, device: DeviceInfo) -> set[Value]:
-    """Values that no configuration for this device in float32 has. Matmul's waves are one or two blocks for each of a
-    GPU's multiprocessors."""
+    """Values that no configuration for this device in the kernel's first dtype has. Matmul's waves are one or two
+    blocks for each of a GPU's multiprocessors."""
+    if kernel.name == "matmul_tensor" and device.kind == "emulator":
+        return set(parameter.values) - {0} if parameter.name == "wave" else WGMMA_ALONE.get(parameter.name, set())
     if (kernel.name, parameter.name) == ("matmul", "wave"):
         return set(parameter.values) - {0, device.sm_count, 2 * device.sm_count}
     if kernel.name == "transpose" and parameter.name in ("load_vector", "turn_rows"):

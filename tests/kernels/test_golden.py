@@ -44,6 +44,7 @@ class Point:
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "matmul": ("one_element", "tile32", "large", "large_packed", "few_rows", "one_row"),
+    "matmul_tensor": ("portable", "large", "few_rows"),
 }
 """Presets whose text is unlike the others', of kernels that have many; of any other, all."""
 
@@ -61,7 +62,7 @@ FLAT_OUT: Mapping[str, Value] = {**FLAT, "staging": "flat_out"}
 
 def points() -> list[Point]:
     """The default and presets of every kernel, and points whose text is unlike any of these."""
-    found = []
+    found, tensor = [], load_kernel("matmul_tensor").presets
     for name in kernel_folders():
         presets = load_kernel(name).presets
         found.append(Point(name, "default", {}))
@@ -73,6 +74,9 @@ def points() -> list[Point]:
         ),
         Point("matmul", "deep", load_kernel("matmul").presets["deep"], sizes={"m": 256, "n": 256, "k": 65536}),
         Point("matmul", "float16", {"vector": 4}, "float16"),
+        Point("matmul_tensor", "tall-unaligned", tensor["tall"], sizes={"m": ODD, "n": ODD, "k": ODD}),
+        Point("matmul_tensor", "in_turns-epilogue", tensor["in_turns"], sizes={"addend": 1, "bias": 1, "gelu": 1}),
+        Point("matmul_tensor", "large-tf32-turned", {**tensor["large"], "block_k": 32}, "tf32", {"a_turned": 1}),
         Point("transpose", "swizzled", {**TURNED, "layout": "swizzled"}),
         Point("transpose", "dynamic", {"tile_rows": 128, "tile_cols": 128}),
         Point("transpose", "turned", TURNED),

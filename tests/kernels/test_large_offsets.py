@@ -67,11 +67,25 @@ TRANSPOSES: list[tuple[dict[str, int], dict[str, Any]]] = [
     ({**GAPS, "in_pitch": 64}, {**FLAT, "staging": "flat_in"}),
     ({**GAPS, "out_pitch": 64}, {**FLAT, "staging": "flat_out"}),
 ]
+FAR = 40_000_000  # elements from line to line: more than 2³¹ in a tile
+BATCHES = {"m": 40, "n": 48, "k": 40, "batch": 3000, "a_pitch": 1200, "a_step": 900, "b_pitch": 1200, "b_step": 900}
+TENSOR = [
+    {"m": 50_000, "n": 50_000, "k": 8},
+    {"m": 60_000_000, "n": 8, "k": 40},
+    {"m": 60_000_000, "n": 8, "k": 40, "a_turned": 1},
+    {"m": 8, "n": 60_000_000, "k": 40},
+    {"m": 8, "n": 60_000_000, "k": 40, "b_turned": 1},
+    {"m": 64, "n": 64, "k": 64, "a_pitch": FAR, "c_pitch": FAR},
+    {"m": 64, "n": 64, "k": 64, "b_pitch": FAR},
+    BATCHES,
+    {"m": 40, "n": 48, "k": 40, "batch": 3000, "c_pitch": 1200, "c_step": 900},
+]
 CASES = [
     *[("transpose", sizes, "int8", values) for sizes, values in TRANSPOSES],
     *[("matmul", {"m": 50_000, "n": 50_000, "k": 8}, "float16", tile) for tile in TILES.values()],
     *[("matmul", {"m": 60_000_000, "n": 1, "k": 40}, "float16", tile) for tile in TILES.values()],
     *[("matmul", {"m": 1, "n": 60_000_000, "k": 40}, "float16", tile) for tile in TILES.values()],
+    *[("matmul_tensor", sizes, "float16", {}) for sizes in TENSOR],
 ]
 
 
@@ -152,6 +166,7 @@ def test_no_offset_overflows(
             {},
             ("size_t(unsigned(row)) * unsigned(pitch)", "row * pitch"),
         ),
+        ("matmul_tensor", TENSOR[0], "float16", {}, ("size_t(unsigned(row)) * unsigned(pitch)", "row * pitch")),
     ],
 )
 def test_an_offset_of_32_bits_is_found(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import matmul_mutants
 import pytest
+import tensor_mutants
 import transpose_mutants
 from mutants import KINDS, Mutant, Sizes, problem_of
 from samples import sparingly
@@ -26,7 +27,7 @@ from autotile.measure.workload import Kind, make_workload
 from autotile.space import violations
 
 DEVICE = EmulatorDevice()
-MUTANTS = [*matmul_mutants.MUTANTS, *transpose_mutants.MUTANTS]
+MUTANTS = [*matmul_mutants.MUTANTS, *transpose_mutants.MUTANTS, *tensor_mutants.MUTANTS]
 
 
 @pytest.fixture(scope="session")

@@ -251,9 +251,16 @@ def test_what_is_not_proven_is_not_served(saved: Make) -> None:
         load(holding(*unproven), strict=True)
 
 
-@pytest.mark.parametrize("asked", ["float64", "float16"])
-def test_another_dtype_is_not_reused(saved: Make, asked: str) -> None:
-    found = quietly(holding(saved(dtype="float32")), dtype=asked)
+@pytest.mark.parametrize(
+    ("kernel", "tuned", "asked"),
+    [
+        ("matmul", "float32", "float64"),
+        ("matmul_tensor", "float64", "float16"),
+        ("matmul_tensor", "float16", "bfloat16"),
+    ],
+)
+def test_another_dtype_is_not_reused(saved: Make, kernel: str, tuned: str, asked: str) -> None:
+    found = quietly(holding(saved(kernel=kernel, dtype=tuned)), dtype=asked)
     assert (found.match, found.record, found.problem.dtype) == ("default", None, asked)
 
 

@@ -91,7 +91,7 @@ class CudaProgram:
     def _packed_with_maps(self, ready: Ready, arguments: Sequence[Any]) -> Packed:
         """Kept for the next launch on the same addresses, as timing makes many of."""
         values = [as_value(argument) for argument in arguments]
-        key = (id(ready), *map(type, values), *values)
+        key = (id(ready), *map(type, values), *map(repr, values))  # 0.0 and -0.0 are equal, and not the same
         found = self._packed.get(key)
         if found is None or found[0] is not ready:
             if len(self._packed) >= MOST_READY:

@@ -1,0 +1,411 @@
+// C = A B, row-major; A is m x k, stored k x m, B is k x n. tf32, sums in float, C in float32.
+// Lines of A begin on words of 16 bytes, those of B on words of 16 bytes, those of C on words of 16 bytes.
+
+using element = float;
+using result = float;
+using accumulator = float;
+
+constexpr int BLOCK_M = 128;  // a block computes BLOCK_M x BLOCK_N elements of C ...
+constexpr int BLOCK_N = 256;
+constexpr int BLOCK_K = 32;  // ... in steps of BLOCK_K along k
+constexpr int TILE_M = BLOCK_M;  // of all blocks that share operands
+constexpr int TILE_N = BLOCK_N;
+constexpr int WIDTH = 16 / sizeof(element);  // elements in a word of 16 bytes
+
+// Elements before row `row` of a matrix in global memory: more than 32 bits can count, from two 32-bit numbers.
+__device__ __forceinline__ size_t offset(int row, int pitch) { return size_t(unsigned(row)) * unsigned(pitch); }
+
+// Tiles are counted through all matrices of the batch; within one, in bands of GROUP rows of tiles, each walked column by
+// column: blocks that run together share rows of A and columns of B, which the L2 cache then reads once.
+constexpr int GROUP = 16;
+struct Tile {
+    int matrix, row, col;  // row, col: of its first element
+
+    __device__ __forceinline__ Tile(int number, int m, int n) {
+        const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
+        matrix = number / (tiles_m * tiles_n);
+        const int tile = number - matrix * (tiles_m * tiles_n);
+        const int band = tile / (GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
+        const int height = min(GROUP, tiles_m - band * GROUP);
+        row = (band * GROUP + rest % height) * TILE_M;
+        col = rest / height * TILE_N;
+    }
+};
+__device__ __forceinline__ int count_tiles(int m, int n, int batch) {
+    return ((m - 1) / TILE_M + 1) * ((n - 1) / TILE_N + 1) * batch;
+}
+
+// What becomes of a sum, and where it goes. row, col: in C.
+struct Result {
+    result* c;
+    const result* addend;
+    const result* bias;
+    float alpha, beta;
+    int m, n, pitch;
+
+    __device__ __forceinline__ accumulator of(accumulator sum, int row, int col) const {
+        sum *= alpha;
+        return sum;
+    }
+};
+
+// Two neighbours of a row, as they are stored.
+using Pair = uint2;
+__device__ __forceinline__ Pair pair_of(accumulator x, accumulator y) {
+    alignas(sizeof(Pair)) const result both[2] = {result(x), result(y)};
+    return *reinterpret_cast<const Pair*>(both);
+}
+
+constexpr int GROUPS = 2;  // of four warps that multiply; each has its rows of the tile
+constexpr int GROUP_M = BLOCK_M / GROUPS;
+constexpr int THREADS = GROUPS * 128 + 128;  // the last warps feed them
+constexpr int STAGES = 4;  // slots of the ring, each of a step along k
+constexpr int SPAN = 128 / sizeof(element);  // elements of a line of 128 bytes
+constexpr int A_BYTES = BLOCK_M * BLOCK_K * sizeof(element), B_BYTES = BLOCK_N * BLOCK_K * sizeof(element);
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int RESULT_SPAN = 128 / sizeof(result);  // elements of C in a line of 128 bytes
+constexpr int STRIPS = BLOCK_N / RESULT_SPAN;  // such lines side by side in a row of the tile
+constexpr int ROOMS = 2;  // for one strip of a warp's 16 rows each
+constexpr int ROOM_BYTES = 16 * 128;
+
+__device__ __forceinline__ unsigned address_of(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+
+constexpr unsigned MOST_TRIES = 1u << 20;  // each try waits for a while in hardware
+
+__device__ __forceinline__ void barrier_make(unsigned barrier, unsigned arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// One arrival, and the bytes that copies will bring in this phase.
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ bool barrier_passed(unsigned barrier, unsigned parity) {
+    unsigned passed;
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
+                 : "=r"(passed) : "r"(barrier), "r"(parity) : "memory");
+    return passed;
+}
+__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity, unsigned gave_up) {
+    for (unsigned tries = 0; !barrier_passed(barrier, parity);)
+        if (++tries > MOST_TRIES) {
+            asm volatile("st.shared.u32 [%0], %1;" ::"r"(gave_up), "r"(tries) : "memory");
+            break;
+        }
+}
+__device__ __forceinline__ void trap_if_gave_up(unsigned gave_up) {
+    unsigned tries;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(tries) : "r"(gave_up) : "memory");
+    if (tries) __trap();
+}
+
+
+struct alignas(64) TensorMap { unsigned char bytes[128]; };
+
+// The box whose first element is (x, y) of matrix z comes to shared memory at `to`, and is told at `barrier`.
+__device__ __forceinline__ void load_box(unsigned to, const TensorMap& map, int x, int y, int z, unsigned barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, { %2, %3, %4}], [%5];"
+                 ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ void store_box(const TensorMap& map, unsigned from, int x, int y, int z) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, { %1, %2, %3}], [%4];"
+                 ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(from) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// All but the last PENDING stores of this thread have been read from shared memory.
+template <int PENDING> __device__ __forceinline__ void stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+__device__ __forceinline__ void show_to_tma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+
+__device__ __forceinline__ void multiply_start() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> __device__ __forceinline__ void multiply_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+template <int COUNT> __device__ __forceinline__ void pin(accumulator (&sums)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned leading, unsigned stride) {
+    constexpr unsigned long long SWIZZLE_128 = 1ull << 62;
+    return static_cast<unsigned long long>((address & 0x3ffff) >> 4) | static_cast<unsigned long long>(leading >> 4) << 16 |
+           static_cast<unsigned long long>(stride >> 4) << 32 | SWIZZLE_128;
+}
+
+// sums (+)= A B, 64 rows by 256 columns; `add` 0 begins anew.
+__device__ __forceinline__ void multiply(accumulator (&d)[128], unsigned long long a, unsigned long long b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+                 "%128, %129, p, 1, 1;\n}\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), 
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), 
+                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), 
+                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), 
+                   "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), 
+                   "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), 
+                   "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), 
+                   "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), 
+                   "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), 
+                   "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), 
+                   "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), 
+                   "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), 
+                   "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), 
+                   "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), 
+                   "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), 
+                   "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+constexpr int SUMS = BLOCK_N / 2;  // of a thread, for 64 rows
+constexpr int ROWS = GROUP_M / 64;
+using Sums = accumulator[ROWS][SUMS];
+
+// What lies where in shared memory.
+struct Shared {
+    unsigned tiles, rooms, full, empty, gave_up;
+
+    __device__ __forceinline__ explicit Shared(const unsigned char* memory) {
+        tiles = (address_of(memory) + 1023) & ~1023u;  // swizzled boxes begin on 1024 bytes
+        rooms = tiles + STAGES * STAGE_BYTES;
+        full = rooms + GROUPS * 4 * ROOMS * ROOM_BYTES;
+        empty = full + STAGES * 8;
+        gave_up = empty + STAGES * 8;
+    }
+    __device__ __forceinline__ unsigned a(int slot) const { return tiles + slot * STAGE_BYTES; }
+    __device__ __forceinline__ unsigned b(int slot) const { return a(slot) + A_BYTES; }
+};
+
+// Slots are used in a circle; each time round, the parity of their barriers' phases changes.
+struct Slot {
+    int number;
+    unsigned parity;
+
+    __device__ __forceinline__ explicit Slot(int step) : number(step % STAGES), parity(step / STAGES & 1) {}
+    __device__ __forceinline__ void next() {
+        if (++number == STAGES) number = 0, parity ^= 1;
+    }
+};
+
+// The tile of one operand at one step along k: boxes 128 bytes wide.
+__device__ __forceinline__ void bring_a(const Shared& shared, int slot, const TensorMap& map, int k0, int first, int matrix) {
+#pragma unroll
+    for (int i = 0; i < BLOCK_K / SPAN; i++)
+        load_box(shared.a(slot) + i * BLOCK_M * 128, map, k0 + i * SPAN, first, matrix, shared.full + slot * 8);
+}
+__device__ __forceinline__ void bring_b(const Shared& shared, int slot, const TensorMap& map, int k0, int first, int matrix) {
+#pragma unroll
+    for (int i = 0; i < BLOCK_K / SPAN; i++)
+        load_box(shared.b(slot) + i * BLOCK_N * 128, map, k0 + i * SPAN, first, matrix, shared.full + slot * 8);
+}
+
+// 64 rows and all columns of a step, which lie in a slot.
+__device__ __forceinline__ void multiply_step(Sums& sums, unsigned a, unsigned b, bool first) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) pin(sums[i]);
+    multiply_start();
+#pragma unroll
+    for (int j = 0; j < BLOCK_K * static_cast<int>(sizeof(element)) / 32; j++) {
+        const unsigned long long right = descriptor(b + j / 4 * BLOCK_N * 128 + j % 4 * 32, 16, 1024);
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const unsigned long long left = descriptor(a + j / 4 * BLOCK_M * 128 + i * 8192 + j % 4 * 32, 16, 1024);
+            multiply(sums[i], left, right, !first || j > 0);
+        }
+    }
+    multiply_commit();
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) pin(sums[i]);
+}
+
+// A strip of a warp's 16 rows: its sums, finished, to a room in shared memory, swizzled as TMA has it. row, col: in C.
+__device__ __forceinline__ void lay_out(const accumulator (&sums)[SUMS], int strip, unsigned room, const Result& to, int row, int col) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const auto pair = [&](int i, int h) {  // of the i-th 8 columns, in row g or g + 8
+        const int at = (strip * (RESULT_SPAN / 8) + i) * 4 + h * 2, r = row + h * 8 + g, c = col + i * 8 + 2 * t;
+        return pair_of(to.of(sums[at], r, c), to.of(sums[at + 1], r, c + 1));
+    };
+#pragma unroll
+    for (int i = 0; i < RESULT_SPAN / 8; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int byte = (i * 8 + 2 * t) * sizeof(result), r = h * 8 + g;
+            const Pair both = pair(i, h);
+            const unsigned at = room + r * 128 + ((byte / 16 ^ (r & 7)) << 4) + byte % 16;
+            asm volatile("st.shared.v2.b32 [%0], { %1, %2};" ::"r"(at), "r"(both.x), "r"(both.y) : "memory");
+        }
+}
+
+// What a warp has finished of a tile. row, col: of the warp's first element in C.
+__device__ __forceinline__ void store(Sums& sums, unsigned rooms, const Result& to, const TensorMap& map, int row, int col, int matrix) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+        for (int strip = 0; strip < STRIPS; strip++) {
+            const unsigned room = rooms + (i * STRIPS + strip) % ROOMS * ROOM_BYTES;
+            if (lane == 0) stores_read<ROOMS - 1>();
+            __syncwarp();  // the room's last store has been read
+            lay_out(sums[i], strip, room, to, row + i * 64, col + strip * RESULT_SPAN);
+            show_to_tma();
+            __syncwarp();  // all lanes' rows are there, for TMA too
+            if (lane == 0) store_box(map, room, col + strip * RESULT_SPAN, row + i * 64, matrix);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, const __grid_constant__ TensorMap map_c,
+              const element* __restrict__ a, const element* __restrict__ b, result* c, const result* addend,
+              const result* __restrict__ bias, void* scratch, float alpha, float beta, int m, int n, int k,
+              int batch, int a_pitch, int b_pitch, int c_pitch, int a_step, int b_step, int c_step) {
+    extern __shared__ __align__(128) unsigned char memory[];  // 230480 bytes, sized by the launch
+    const Shared shared(memory);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) {
+        for (int slot = 0; slot < STAGES; slot++) {
+            barrier_make(shared.full + slot * 8, 1);
+            barrier_make(shared.empty + slot * 8, GROUPS * 4);  // warps that read it
+        }
+        asm volatile("st.shared.u32 [%0], 0;" ::"r"(shared.gave_up) : "memory");
+        // The barriers are made before anyone uses them: other threads, other blocks of the cluster, and TMA.
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    const int tiles = count_tiles(m, n, batch), steps = (k - 1) / BLOCK_K + 1;
+    const int unit = blockIdx.x, units = gridDim.x;  // blocks, or clusters, that take tiles
+    const int begin = 0, end = steps;
+
+    if (warp >= GROUPS * 4) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // the others want them
+        if (warp == GROUPS * 4 && lane == 0) {
+            Slot slot(0);
+            for (int number = unit; number < tiles; number += units) {
+                const Tile tile(number, m, n);
+                const int row = tile.row, col = tile.col;
+                for (int step = begin; step < end; step++) {
+                    barrier_wait(shared.empty + slot.number * 8, slot.parity ^ 1, shared.gave_up);
+                    barrier_expect(shared.full + slot.number * 8, STAGE_BYTES);
+                    bring_a(shared, slot.number, map_a, step * BLOCK_K, row, tile.matrix);
+                    bring_b(shared, slot.number, map_b, step * BLOCK_K, col, tile.matrix);
+                    slot.next();
+                }
+            }
+        }
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        const int group = warp / 4;
+        const unsigned rooms = shared.rooms + warp * ROOMS * ROOM_BYTES;
+        // A slot is given back by one lane of every warp that read it.
+        const auto give_back = [&](int slot) {
+            if (lane == 0) barrier_arrive(shared.empty + slot * 8);
+        };
+        int done = 0;  // steps so far, of all groups' tiles where these take turns
+        for (int number = unit; number < tiles; number += units, done += end - begin) {
+            Slot slot(done);
+            int before = -1;
+            Sums sums;
+            for (int step = begin; step < end; step++) {
+                barrier_wait(shared.full + slot.number * 8, slot.parity, shared.gave_up);
+                multiply_step(sums, shared.a(slot.number) + group * (GROUP_M) * 128, shared.b(slot.number), step == begin);
+                if (before >= 0) {
+                    multiply_wait<1>();  // the step before is done
+                    give_back(before);
+                }
+                before = slot.number;
+                slot.next();
+            }
+            multiply_wait<0>();
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) pin(sums[i]);
+            give_back(before);
+            const Tile tile(number, m, n);  // not needed before: registers are scarce there
+            const size_t first = size_t(tile.matrix) * c_step * c_pitch;
+            const Result to = {c + first, addend, bias, alpha, beta, m, n, c_pitch};
+            const int row = tile.row + group * GROUP_M + warp % 4 * 16;
+            store(sums, rooms, to, map_c, row, tile.col, tile.matrix);
+        }
+        if (lane == 0) stores_read<0>();  // shared memory is there until they have been
+    }
+    trap_if_gave_up(shared.gave_up);
+}
+__device__ __forceinline__ int packed_pitch(int line) { return (line - 1) / WIDTH * WIDTH + WIDTH; }
+__device__ __forceinline__ element* packed_a(void* scratch, int matrix, int m, int k) {
+    return static_cast<element*>(scratch) + size_t(m) * packed_pitch(k) * matrix;
+}
+__device__ __forceinline__ element* packed_b(void* scratch, int matrix, int batch, int m, int n, int k) {
+    return static_cast<element*>(scratch) + size_t(m) * packed_pitch(k) * batch + size_t(n) * packed_pitch(k) * matrix;
+}
+
+constexpr int PACKERS = 256;  // threads of a block
+constexpr int SQUARE = 64;  // side of what a block turns
+constexpr int READS = SQUARE * SQUARE / WIDTH / PACKERS;  // words of a thread
+
+__device__ __forceinline__ int turning_blocks(int lines, int line) { return ((lines - 1) / SQUARE + 1) * ((line - 1) / SQUARE + 1); }
+
+// Block `block` of those that turn `lines` lines of `line` elements: squares of them, by way of shared memory, where each
+// column is a row of words. These are swizzled: lanes that write four lines' elements of one column meet no bank
+// conflict, nor do those that read a whole row. `words`: every line begins on 16 bytes.
+__device__ __forceinline__ void turn_lines(element* to, const element* from, int lines, int line, int pitch, int block, bool words) {
+    __shared__ __align__(16) element square[SQUARE][SQUARE];
+    constexpr int GROUPS_OF_COLS = SQUARE / WIDTH;
+    constexpr int SIDE_BY_SIDE = GROUPS_OF_COLS < 8 ? GROUPS_OF_COLS : 8;  // lanes that read neighbouring words of a line
+    const auto place = [](int col, int row) { return &square[col][(row / WIDTH ^ col / WIDTH % GROUPS_OF_COLS) * WIDTH + row % WIDTH]; };
+    const int strips = (line - 1) / SQUARE + 1;
+    const int first = block / strips * SQUARE, first_col = block % strips * SQUARE;
+    alignas(16) element read[READS][WIDTH];
+#pragma unroll
+    for (int i = 0; i < READS; i++) {
+        const int number = i * PACKERS + threadIdx.x, row = number / SIDE_BY_SIDE % SQUARE;
+        const int col = (number % SIDE_BY_SIDE + number / (SIDE_BY_SIDE * SQUARE) * SIDE_BY_SIDE) * WIDTH;
+        const element* const mine = from + offset(min(first + row, lines - 1), pitch) + first_col + col;
+        if (words && first_col + col + WIDTH <= line) *reinterpret_cast<uint4*>(read[i]) = *reinterpret_cast<const uint4*>(mine);
+        else
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) read[i][e] = first_col + col + e < line ? mine[e] : element(0);
+    }
+#pragma unroll
+    for (int i = 0; i < READS; i++) {
+        const int number = i * PACKERS + threadIdx.x, row = number / SIDE_BY_SIDE % SQUARE;
+        const int col = (number % SIDE_BY_SIDE + number / (SIDE_BY_SIDE * SQUARE) * SIDE_BY_SIDE) * WIDTH;
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++) *place(col + e, row) = read[i][e];
+    }
+    __syncthreads();  // the square is whole before it is read
+#pragma unroll
+    for (int i = 0; i < READS; i++) {
+        const int number = i * PACKERS + threadIdx.x, col = number / GROUPS_OF_COLS, row = number % GROUPS_OF_COLS * WIDTH;
+        if (first_col + col < line && first + row < lines)  // what is beyond the last line fills the last word
+            *reinterpret_cast<uint4*>(to + offset(first_col + col, packed_pitch(lines)) + first + row) = *reinterpret_cast<const uint4*>(place(col, row));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(PACKERS)
+matmul_tensor_pack(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, const __grid_constant__ TensorMap map_c,
+                   const element* __restrict__ a, const element* __restrict__ b, result* c, const result* addend,
+                   const result* __restrict__ bias, void* scratch, float alpha, float beta, int m, int n, int k,
+                   int batch, int a_pitch, int b_pitch, int c_pitch, int a_step, int b_step, int c_step) {
+    const int matrix = blockIdx.z * 32768 + blockIdx.y;
+    if (matrix >= batch) return;  // the whole block
+    const int a_lines = k, a_line = m;
+    const int blocks_a = turning_blocks(a_lines, a_line);
+    if (blockIdx.x < blocks_a) {
+        turn_lines(packed_a(scratch, matrix, m, k), a + size_t(matrix) * a_step * a_pitch, a_lines, a_line, a_pitch, blockIdx.x, true);
+        return;
+    }
+    const int b_lines = k, b_line = n;
+    turn_lines(packed_b(scratch, matrix, batch, m, n, k), b + size_t(matrix) * b_step * b_pitch, b_lines, b_line, b_pitch, blockIdx.x - blocks_a, true);
+}

@@ -1,0 +1,452 @@
+// C = A B, row-major; A is m x k, B is k x n. bfloat16, sums in float, C in bfloat16.
+// Lines of A begin anywhere, those of B anywhere, those of C anywhere.
+#include <cuda_bf16.h>
+
+using element = __nv_bfloat16;
+using result = __nv_bfloat16;
+using accumulator = float;
+
+constexpr int BLOCK_M = 256;  // a block computes BLOCK_M x BLOCK_N elements of C ...
+constexpr int BLOCK_N = 128;
+constexpr int BLOCK_K = 64;  // ... in steps of BLOCK_K along k
+constexpr int TILE_M = BLOCK_M;  // of all blocks that share operands
+constexpr int TILE_N = BLOCK_N;
+constexpr int WIDTH = 16 / sizeof(element);  // elements in a word of 16 bytes
+
+// Elements before row `row` of a matrix in global memory: more than 32 bits can count, from two 32-bit numbers.
+__device__ __forceinline__ size_t offset(int row, int pitch) { return size_t(unsigned(row)) * unsigned(pitch); }
+
+// Tiles are counted through all matrices of the batch; within one, in bands of GROUP rows of tiles, each walked column by
+// column: blocks that run together share rows of A and columns of B, which the L2 cache then reads once.
+constexpr int GROUP = 16;
+struct Tile {
+    int matrix, row, col;  // row, col: of its first element
+
+    __device__ __forceinline__ Tile(int number, int m, int n) {
+        const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
+        matrix = number / (tiles_m * tiles_n);
+        const int tile = number - matrix * (tiles_m * tiles_n);
+        const int band = tile / (GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
+        const int height = min(GROUP, tiles_m - band * GROUP);
+        row = (band * GROUP + rest % height) * TILE_M;
+        col = rest / height * TILE_N;
+    }
+};
+__device__ __forceinline__ int count_tiles(int m, int n, int batch) {
+    return ((m - 1) / TILE_M + 1) * ((n - 1) / TILE_N + 1) * batch;
+}
+
+// What becomes of a sum, and where it goes. row, col: in C.
+struct Result {
+    result* c;
+    const result* addend;
+    const result* bias;
+    float alpha, beta;
+    int m, n, pitch;
+
+    __device__ __forceinline__ accumulator of(accumulator sum, int row, int col) const {
+        sum *= alpha;
+        return sum;
+    }
+};
+
+// Two neighbours of a row, as they are stored.
+using Pair = unsigned;
+__device__ __forceinline__ Pair pair_of(accumulator x, accumulator y) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(x, y);
+    return *reinterpret_cast<const Pair*>(&both);
+}
+
+constexpr int GROUPS = 2;  // of four warps that multiply; each has its rows of the tile
+constexpr int GROUP_M = BLOCK_M / GROUPS;
+constexpr int THREADS = GROUPS * 128 + 128;  // the last warps feed them
+constexpr int STAGES = 4;  // slots of the ring, each of a step along k
+constexpr int SPAN = 128 / sizeof(element);  // elements of a line of 128 bytes
+constexpr int A_BYTES = BLOCK_M * BLOCK_K * sizeof(element), B_BYTES = BLOCK_N * BLOCK_K * sizeof(element);
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int RESULT_SPAN = 128 / sizeof(result);  // elements of C in a line of 128 bytes
+constexpr int STRIPS = BLOCK_N / RESULT_SPAN;  // such lines side by side in a row of the tile
+constexpr int ROOMS = 2;  // for one strip of a warp's 16 rows each
+constexpr int ROOM_BYTES = 16 * 128;
+
+__device__ __forceinline__ unsigned address_of(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+
+constexpr unsigned MOST_TRIES = 1u << 20;  // each try waits for a while in hardware
+
+__device__ __forceinline__ void barrier_make(unsigned barrier, unsigned arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// One arrival, and the bytes that copies will bring in this phase.
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ bool barrier_passed(unsigned barrier, unsigned parity) {
+    unsigned passed;
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
+                 : "=r"(passed) : "r"(barrier), "r"(parity) : "memory");
+    return passed;
+}
+__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity, unsigned gave_up) {
+    for (unsigned tries = 0; !barrier_passed(barrier, parity);)
+        if (++tries > MOST_TRIES) {
+            asm volatile("st.shared.u32 [%0], %1;" ::"r"(gave_up), "r"(tries) : "memory");
+            break;
+        }
+}
+__device__ __forceinline__ void trap_if_gave_up(unsigned gave_up) {
+    unsigned tries;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(tries) : "r"(gave_up) : "memory");
+    if (tries) __trap();
+}
+
+
+struct alignas(64) TensorMap { unsigned char bytes[128]; };
+
+// The box whose first element is (x, y) of matrix z comes to shared memory at `to`, and is told at `barrier`.
+__device__ __forceinline__ void load_box(unsigned to, const TensorMap& map, int x, int y, int z, unsigned barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, { %2, %3, %4}], [%5];"
+                 ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ void store_box(const TensorMap& map, unsigned from, int x, int y, int z) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, { %1, %2, %3}], [%4];"
+                 ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(from) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// All but the last PENDING stores of this thread have been read from shared memory.
+template <int PENDING> __device__ __forceinline__ void stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+__device__ __forceinline__ void show_to_tma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+
+__device__ __forceinline__ void multiply_start() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> __device__ __forceinline__ void multiply_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+template <int COUNT> __device__ __forceinline__ void pin(accumulator (&sums)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned leading, unsigned stride) {
+    constexpr unsigned long long SWIZZLE_128 = 1ull << 62;
+    return static_cast<unsigned long long>((address & 0x3ffff) >> 4) | static_cast<unsigned long long>(leading >> 4) << 16 |
+           static_cast<unsigned long long>(stride >> 4) << 32 | SWIZZLE_128;
+}
+
+// sums (+)= A B, 64 rows by 128 columns; `add` 0 begins anew.
+__device__ __forceinline__ void multiply(accumulator (&d)[64], unsigned long long a, unsigned long long b, int add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "%64, %65, p, 1, 1, 0, 1;\n}\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), 
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), 
+                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), 
+                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), 
+                   "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), 
+                   "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), 
+                   "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), 
+                   "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+constexpr int SUMS = BLOCK_N / 2;  // of a thread, for 64 rows
+constexpr int ROWS = GROUP_M / 64;
+using Sums = accumulator[ROWS][SUMS];
+
+// What lies where in shared memory.
+struct Shared {
+    unsigned tiles, rooms, full, empty, gave_up;
+
+    __device__ __forceinline__ explicit Shared(const unsigned char* memory) {
+        tiles = (address_of(memory) + 1023) & ~1023u;  // swizzled boxes begin on 1024 bytes
+        rooms = tiles + STAGES * STAGE_BYTES;
+        full = rooms + GROUPS * 4 * ROOMS * ROOM_BYTES;
+        empty = full + STAGES * 8;
+        gave_up = empty + STAGES * 8;
+    }
+    __device__ __forceinline__ unsigned a(int slot) const { return tiles + slot * STAGE_BYTES; }
+    __device__ __forceinline__ unsigned b(int slot) const { return a(slot) + A_BYTES; }
+};
+
+// Slots are used in a circle; each time round, the parity of their barriers' phases changes.
+struct Slot {
+    int number;
+    unsigned parity;
+
+    __device__ __forceinline__ explicit Slot(int step) : number(step % STAGES), parity(step / STAGES & 1) {}
+    __device__ __forceinline__ void next() {
+        if (++number == STAGES) number = 0, parity ^= 1;
+    }
+};
+
+// The tile of one operand at one step along k: boxes 128 bytes wide.
+__device__ __forceinline__ void bring_a(const Shared& shared, int slot, const TensorMap& map, int k0, int first, int matrix) {
+#pragma unroll
+    for (int i = 0; i < BLOCK_K / SPAN; i++)
+        load_box(shared.a(slot) + i * BLOCK_M * 128, map, k0 + i * SPAN, first, matrix, shared.full + slot * 8);
+}
+__device__ __forceinline__ void bring_b(const Shared& shared, int slot, const TensorMap& map, int k0, int first, int matrix) {
+#pragma unroll
+    for (int i = 0; i < BLOCK_N / SPAN; i++)
+        load_box(shared.b(slot) + i * BLOCK_K * 128, map, first + i * SPAN, k0, matrix, shared.full + slot * 8);
+}
+
+// 64 rows and all columns of a step, which lie in a slot.
+__device__ __forceinline__ void multiply_step(Sums& sums, unsigned a, unsigned b, bool first) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) pin(sums[i]);
+    multiply_start();
+#pragma unroll
+    for (int j = 0; j < BLOCK_K * static_cast<int>(sizeof(element)) / 32; j++) {
+        const unsigned long long right = descriptor(b + j * 2048, BLOCK_K * 128, 1024);
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const unsigned long long left = descriptor(a + j / 4 * BLOCK_M * 128 + i * 8192 + j % 4 * 32, 16, 1024);
+            multiply(sums[i], left, right, !first || j > 0);
+        }
+    }
+    multiply_commit();
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) pin(sums[i]);
+}
+
+constexpr int ROOM_ROWS = 16, ROW_WORDS = 16;  // of a warp's rows in shared memory: words of 16 bytes
+constexpr int WORD_WIDTH = 16 / sizeof(result);  // elements in a word
+constexpr int SHARES = 8, BUNCH = 4;  // words of a lane; read before they are stored
+
+// `rows` of them are in C, of `columns` elements that are. to: the first row's first element in C. from(row, byte):
+// where in shared memory.
+template <class From> __device__ __forceinline__ void store_rows(result* to, int pitch, int rows, int columns, const From& from) {
+    const int lane = threadIdx.x % 32, end = min(columns, ROW_WORDS * WORD_WIDTH);
+    const auto shift_of = [](const result* row) {  // elements by which a row begins behind a word of memory
+        return static_cast<int>(reinterpret_cast<size_t>(row) % 16 / sizeof(result));
+    };
+#pragma unroll
+    for (int first = 0; first < SHARES; first += BUNCH) {
+        uint4 bits[BUNCH], before[BUNCH];
+#pragma unroll
+        for (int u = 0; u < BUNCH; u++) {
+            const int share = (first + u) * 32 + lane, row = share / ROW_WORDS, i = share % ROW_WORDS;
+            bits[u] = *reinterpret_cast<const uint4*>(from(row, i * 16));
+            before[u] = *reinterpret_cast<const uint4*>(from(row, max(0, i - 1) * 16));
+        }
+#pragma unroll
+        for (int u = 0; u < BUNCH; u++) {
+            const int share = (first + u) * 32 + lane, row = share / ROW_WORDS, i = share % ROW_WORDS;
+            result* const line = to + offset(row, pitch);
+            const int shift = shift_of(line), at = i * WORD_WIDTH - shift;
+            if (shift) {
+                const int bytes = 16 - shift * static_cast<int>(sizeof(result));  // of the word before, left out
+                unsigned z0 = before[u].x, z1 = before[u].y, z2 = before[u].z, z3 = before[u].w, z4 = bits[u].x, z5 = bits[u].y, z6 = bits[u].z;
+                if (bytes & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = bits[u].w;
+                if (bytes & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
+                const int rest = (bytes & 3) * 8;
+                bits[u] = {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
+            }
+            if (row < rows && at >= 0 && at + WORD_WIDTH <= end) *reinterpret_cast<uint4*>(line + at) = bits[u];
+        }
+    }
+#pragma unroll
+    for (int first = 0; first < ROOM_ROWS; first += 32 / WORD_WIDTH) {
+        const int row = first + lane / WORD_WIDTH;
+        result* const line = to + offset(row, pitch);
+        const int shift = shift_of(line);
+        const int head = min(end, shift ? WORD_WIDTH - shift : 0), tail = head + max(0, end - head) / WORD_WIDTH * WORD_WIDTH;
+        if (row >= rows) continue;
+        for (int i = lane % WORD_WIDTH; i < head + end - tail; i += WORD_WIDTH) {
+            const int at = i < head ? i : tail + i - head;
+            line[at] = *reinterpret_cast<const result*>(from(row, at * static_cast<int>(sizeof(result))));
+        }
+    }
+}
+
+
+// Four matrices of 8 x 8 16-bit elements from a warp's registers to rows of 16 bytes, as ldmatrix reads them.
+__device__ __forceinline__ void store_matrices(unsigned address, unsigned w, unsigned x, unsigned y, unsigned z) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], { %1, %2, %3, %4};" ::"r"(address), "r"(w), "r"(x), "r"(y), "r"(z) : "memory");
+}
+
+// A strip of a warp's 16 rows: its sums, finished, to a room in shared memory, swizzled as TMA has it. row, col: in C.
+__device__ __forceinline__ void lay_out(const accumulator (&sums)[SUMS], int strip, unsigned room, const Result& to, int row, int col) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const auto pair = [&](int i, int h) {  // of the i-th 8 columns, in row g or g + 8
+        const int at = (strip * (RESULT_SPAN / 8) + i) * 4 + h * 2, r = row + h * 8 + g, c = col + i * 8 + 2 * t;
+        return pair_of(to.of(sums[at], r, c), to.of(sums[at + 1], r, c + 1));
+    };
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+        const int r = lane % 16, word = i + lane / 16;
+        store_matrices(room + r * 128 + ((word ^ (r & 7)) << 4), pair(i, 0), pair(i, 1), pair(i + 1, 0), pair(i + 1, 1));
+    }
+}
+
+// What a warp has finished of a tile. row, col: of the warp's first element in C.
+__device__ __forceinline__ void store(Sums& sums, const unsigned char* memory, unsigned rooms, const Result& to, int row, int col) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        __syncwarp();  // the rows before have been read
+#pragma unroll
+        for (int strip = 0; strip < STRIPS; strip++)
+            lay_out(sums[i], strip, rooms + strip * ROOM_BYTES, to, row + i * 64, col + strip * RESULT_SPAN);
+        __syncwarp();  // these rows are whole
+        const int first = row + i * 64;
+        store_rows(to.c + offset(first, to.pitch) + col, to.pitch, to.m - first, to.n - col, [=](int r, int byte) {
+            return memory + (rooms - address_of(memory)) + byte / 128 * ROOM_BYTES + r * 128 + ((byte / 16 % 8 ^ (r & 7)) << 4) + byte % 16;
+        });
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+              const element* __restrict__ a, const element* __restrict__ b, result* c, const result* addend,
+              const result* __restrict__ bias, void* scratch, float alpha, float beta, int m, int n, int k,
+              int batch, int a_pitch, int b_pitch, int c_pitch, int a_step, int b_step, int c_step) {
+    extern __shared__ __align__(128) unsigned char memory[];  // 230480 bytes, sized by the launch
+    const Shared shared(memory);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) {
+        for (int slot = 0; slot < STAGES; slot++) {
+            barrier_make(shared.full + slot * 8, 1);
+            barrier_make(shared.empty + slot * 8, GROUPS * 4);  // warps that read it
+        }
+        asm volatile("st.shared.u32 [%0], 0;" ::"r"(shared.gave_up) : "memory");
+        // The barriers are made before anyone uses them: other threads, other blocks of the cluster, and TMA.
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    const int tiles = count_tiles(m, n, batch), steps = (k - 1) / BLOCK_K + 1;
+    const int unit = blockIdx.x, units = gridDim.x;  // blocks, or clusters, that take tiles
+    const int begin = 0, end = steps;
+
+    if (warp >= GROUPS * 4) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // the others want them
+        if (warp == GROUPS * 4 && lane == 0) {
+            Slot slot(0);
+            for (int number = unit; number < tiles; number += units) {
+                const Tile tile(number, m, n);
+                const int row = tile.row, col = tile.col;
+                for (int step = begin; step < end; step++) {
+                    barrier_wait(shared.empty + slot.number * 8, slot.parity ^ 1, shared.gave_up);
+                    barrier_expect(shared.full + slot.number * 8, STAGE_BYTES);
+                    bring_a(shared, slot.number, map_a, step * BLOCK_K, row, tile.matrix);
+                    bring_b(shared, slot.number, map_b, step * BLOCK_K, col, tile.matrix);
+                    slot.next();
+                }
+            }
+        }
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        const int group = warp / 4;
+        const unsigned rooms = shared.rooms + warp * ROOMS * ROOM_BYTES;
+        // A slot is given back by one lane of every warp that read it.
+        const auto give_back = [&](int slot) {
+            if (lane == 0) barrier_arrive(shared.empty + slot * 8);
+        };
+        int done = 0;  // steps so far, of all groups' tiles where these take turns
+        for (int number = unit; number < tiles; number += units, done += end - begin) {
+            Slot slot(done);
+            int before = -1;
+            Sums sums;
+            for (int step = begin; step < end; step++) {
+                barrier_wait(shared.full + slot.number * 8, slot.parity, shared.gave_up);
+                multiply_step(sums, shared.a(slot.number) + group * (GROUP_M) * 128, shared.b(slot.number), step == begin);
+                if (before >= 0) {
+                    multiply_wait<1>();  // the step before is done
+                    give_back(before);
+                }
+                before = slot.number;
+                slot.next();
+            }
+            multiply_wait<0>();
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) pin(sums[i]);
+            give_back(before);
+            const Tile tile(number, m, n);  // not needed before: registers are scarce there
+            const size_t first = size_t(tile.matrix) * c_step * c_pitch;
+            const Result to = {c + first, addend, bias, alpha, beta, m, n, c_pitch};
+            const int row = tile.row + group * GROUP_M + warp % 4 * 16;
+            store(sums, memory, rooms, to, row, tile.col);
+        }
+    }
+    trap_if_gave_up(shared.gave_up);
+}
+__device__ __forceinline__ int packed_pitch(int line) { return (line - 1) / WIDTH * WIDTH + WIDTH; }
+__device__ __forceinline__ element* packed_a(void* scratch, int matrix, int m, int k) {
+    return static_cast<element*>(scratch) + size_t(m) * packed_pitch(k) * matrix;
+}
+__device__ __forceinline__ element* packed_b(void* scratch, int matrix, int batch, int m, int n, int k) {
+    return static_cast<element*>(scratch) + size_t(m) * packed_pitch(k) * batch + size_t(k) * packed_pitch(n) * matrix;
+}
+
+constexpr int PACKERS = 256;  // threads of a block
+constexpr int STRIP = 32;  // words that a warp copies of a line ...
+constexpr int BUNCH_OF_LINES = 4;  // ... and of how many lines: their loads are on their way together
+
+__device__ __forceinline__ int copying_blocks(int lines, int line) {
+    const int strips = (packed_pitch(line) / WIDTH - 1) / STRIP + 1, bunches = (lines - 1) / BUNCH_OF_LINES + 1;
+    return (bunches * strips - 1) / (PACKERS / 32) + 1;
+}
+
+// Block `block` of those that copy `lines` lines of `line` elements. A lane loads the whole word of memory that its own
+// begins in, has the next one from its neighbour, and shifts the two into one.
+__device__ __forceinline__ void copy_lines(element* to, const element* from, int lines, int line, int pitch, int block) {
+    const int to_pitch = packed_pitch(line);
+    const unsigned strips = (to_pitch / WIDTH - 1) / STRIP + 1, job = block * (PACKERS / 32) + threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, first_line = job / strips * BUNCH_OF_LINES, word = job % strips * STRIP + lane;
+    const int left = line - word * WIDTH;  // elements of a line from here on
+    const char *const begin = reinterpret_cast<const char*>(from), *const end = reinterpret_cast<const char*>(from + offset(lines - 1, pitch) + line);
+    const auto inside = [=](const char* p) { return p >= begin && p + 16 <= end; };
+    const auto mine = [=](int i) { return from + offset(first_line + i, pitch) + word * WIDTH; };
+    const auto whole = [=](int i) { return reinterpret_cast<const char*>(reinterpret_cast<size_t>(mine(i)) / 16 * 16); };
+    uint4 low[BUNCH_OF_LINES] = {};
+#pragma unroll
+    for (int i = 0; i < BUNCH_OF_LINES; i++)
+        if (left > 0 && first_line + i < lines && inside(whole(i))) low[i] = *reinterpret_cast<const uint4*>(whole(i));
+#pragma unroll
+    for (int i = 0; i < BUNCH_OF_LINES; i++) {
+        uint4 high = {__shfl_down_sync(~0u, low[i].x, 1), __shfl_down_sync(~0u, low[i].y, 1), __shfl_down_sync(~0u, low[i].z, 1), __shfl_down_sync(~0u, low[i].w, 1)};
+        if (left <= 0 || first_line + i >= lines) continue;
+        const unsigned behind = static_cast<unsigned>(reinterpret_cast<size_t>(mine(i)) % 16);  // bytes, behind a word's beginning
+        alignas(16) uint4 word_of_mine = low[i];
+        if (left < WIDTH || !inside(whole(i)) || (behind && !inside(whole(i) + 16))) {
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++)  // at the ends of the line, or of the matrix: one by one
+                reinterpret_cast<element*>(&word_of_mine)[e] = e < left ? mine(i)[e] : element(0);
+        } else if (behind) {
+            if (lane == 31 || left <= WIDTH) high = *reinterpret_cast<const uint4*>(whole(i) + 16);  // no neighbour has it
+            unsigned z0 = low[i].x, z1 = low[i].y, z2 = low[i].z, z3 = low[i].w, z4 = high.x, z5 = high.y, z6 = high.z;
+            if (behind & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = high.w;
+            if (behind & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
+            const unsigned rest = behind % 4 * 8;
+            word_of_mine = {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
+        }
+        *reinterpret_cast<uint4*>(to + offset(first_line + i, to_pitch) + word * WIDTH) = word_of_mine;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(PACKERS)
+matmul_tensor_pack(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+                   const element* __restrict__ a, const element* __restrict__ b, result* c, const result* addend,
+                   const result* __restrict__ bias, void* scratch, float alpha, float beta, int m, int n, int k,
+                   int batch, int a_pitch, int b_pitch, int c_pitch, int a_step, int b_step, int c_step) {
+    const int matrix = blockIdx.z * 32768 + blockIdx.y;
+    if (matrix >= batch) return;  // the whole block
+    const int a_lines = m, a_line = k;
+    const int blocks_a = copying_blocks(a_lines, a_line);
+    if (blockIdx.x < blocks_a) {
+        copy_lines(packed_a(scratch, matrix, m, k), a + size_t(matrix) * a_step * a_pitch, a_lines, a_line, a_pitch, blockIdx.x);
+        return;
+    }
+    const int b_lines = k, b_line = n;
+    copy_lines(packed_b(scratch, matrix, batch, m, n, k), b + size_t(matrix) * b_step * b_pitch, b_lines, b_line, b_pitch, blockIdx.x - blocks_a);
+}

@@ -1,0 +1,218 @@
+"""What the matmul on tensor cores launches beside its blocks: tensor maps, and the packing of operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotile.build import Builder
+from autotile.codegen import render
+from autotile.devices.base import Check
+from autotile.devices.emulator.device import EmulatorDevice
+from autotile.errors import AutotileError, KernelError, UnsupportedByEmulator
+from autotile.kernels import Map, load_kernel
+from autotile.kernels.validation import validate
+from autotile.measure import Variant, make_variant, make_workload
+from autotile.types import Launch, TensorMap
+
+KERNEL, DEVICE = load_kernel("matmul_tensor"), EmulatorDevice()
+ARGUMENTS = [argument.name for argument in KERNEL.arguments]
+A, B, C, SCRATCH = (ARGUMENTS.index(name) for name in ("a", "b", "c", "scratch"))
+WGMMA = [name for name, values in KERNEL.presets.items() if values.get("tier") == "wgmma"]
+SIZES = {"m": 512, "n": 768, "k": 640}
+
+
+def launch(point: str, dtype: str = "bfloat16", changes: Any = None, **asked: int) -> Launch:
+    problem = KERNEL.problem({**SIZES, **asked}, dtype)
+    return KERNEL.launch_of(problem, KERNEL.configuration({**KERNEL.presets[point], **(changes or {})}))
+
+
+# ---- maps as a kernel declares them ---------------------------------------------------------------------------------
+
+
+def declared(**changes: Any) -> Map:
+    return replace(Map("a", ("problem.k", "problem.m"), ("problem.a_pitch",), ("span", "block_m")), **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({"box": ("span",)}, "not 2, 1 and 1"),
+        ({"strides": ()}, "not 2, 2 and 0"),
+        ({"strides": ("2", "problem.a_pitch")}, "not 2, 2 and 2"),
+        ({"sizes": ("1",) * 6, "strides": ("1",) * 5, "box": ("1",) * 6}, "not 6, 6 and 5"),
+    ],
+)
+def test_a_map_has_as_many_sides_as_sizes(changes: dict[str, Any], counts: str) -> None:
+    with pytest.raises(KernelError, match=f"map of a: up to 5 sizes, as many sides of a box, and a stride .* {counts}"):
+        declared(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"array": "alpha"}, "map of 'alpha': no array and no scratch memory of the kernel is called so"),
+        ({"array": "d"}, "map of 'd': no array"),
+        ({"of": "sum"}, "map of 'a': of must be element or result, not 'sum'"),
+        ({"sizes": ("problem.depth", "1")}, "map of a: unknown name 'problem.depth'"),
+        ({"box": ("spam", "1")}, r"map of a: unknown name 'spam' \(did you mean 'span'\?\)"),
+        ({"offset": "device.sm_count"}, "map of a: unknown name 'device.sm_count'"),
+        ({"when": "aligned"}, "map of a: unknown name 'aligned'"),
+    ],
+)
+def test_a_map_that_cannot_be_meant_is_an_error(changes: dict[str, Any], says: str) -> None:
+    kernel = replace(KERNEL, launch=replace(KERNEL.launch, maps=(declared(**changes),)))
+    with pytest.raises(AutotileError, match=says):
+        validate(kernel)
+
+
+def test_sides_of_a_map_are_whole_numbers() -> None:
+    kernel = replace(KERNEL, launch=replace(KERNEL.launch, maps=(declared(box=("span / 3", "1")),)))
+    with pytest.raises(AutotileError, match="map of a, box"):
+        kernel.launch_of(KERNEL.problem(SIZES), KERNEL.configuration())
+
+
+def test_maps_follow_from_the_rest_and_are_not_compared() -> None:
+    found = launch("large")
+    assert found.maps
+    assert found == replace(found, maps=())
+
+
+# ---- maps of the presets --------------------------------------------------------------------------------------------
+
+
+def test_tier_mma_has_none() -> None:
+    assert launch("plain").maps == launch("portable", m=511, k=639).maps == ()
+
+
+def test_maps_of_whole_operands() -> None:
+    assert launch("large").maps == (
+        TensorMap(A, "bfloat16", 0, (640, 512, 1), (1280, 512 * 1280), (64, 128, 1)),
+        TensorMap(B, "bfloat16", 0, (768, 640, 1), (1536, 640 * 1536), (64, 64, 1)),
+        TensorMap(C, "bfloat16", 0, (768, 512, 1), (1536, 512 * 1536), (64, 16, 1)),
+    )
+
+
+def test_maps_of_turned_operands() -> None:
+    """Boxes are 128 bytes of a line as it is stored, and as many lines as a tile has."""
+    a, b, _ = launch("large", a_turned=1, b_turned=1).maps
+    assert (a.sizes, a.strides_bytes, a.box) == ((512, 640, 1), (1024, 640 * 1024), (64, 64, 1))
+    assert (b.sizes, b.strides_bytes, b.box) == ((640, 768, 1), (1280, 768 * 1280), (64, 256, 1))
+
+
+def test_maps_of_a_batch_with_gaps() -> None:
+    """What lies beyond a line, and beyond a matrix, is outside of the map."""
+    pitched = {"m": 70, "n": 44, "k": 50, "batch": 3, "a_pitch": 80, "b_pitch": 88, "a_step": 90, "b_step": 60}
+    found = launch("small", c_pitch=48, c_step=71, **pitched)
+    a, b = found.maps
+    assert (a.sizes, a.strides_bytes) == ((50, 70, 3), (160, 90 * 160))
+    assert (b.sizes, b.strides_bytes) == ((44, 50, 3), (176, 60 * 176))
+    assert found.steps == (), "C's rows, of 88 bytes, do not end on a word: they are stored without a map"
+    assert launch("small", **{**pitched, "n": 40}, c_pitch=48, c_step=71).maps[2] == TensorMap(
+        C, "bfloat16", 0, (40, 70, 3), (96, 71 * 96), (64, 16, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "span", "result", "result_span"),
+    [("float16", 64, "float32", 32), ("tf32", 32, "float32", 32), ("int8", 128, "int32", 32)],
+)
+def test_boxes_are_128_bytes_wide_in_every_type(dtype: str, span: int, result: str, result_span: int) -> None:
+    a, b, c = launch("large", dtype, {"block_k": span}, b_turned=1, wide=1).maps
+    assert [(one.dtype, one.box) for one in (a, b, c)] == [
+        (dtype, (span, 128, 1)), (dtype, (span, 256, 1)), (result, (result_span, 16, 1)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("multicast", "turned", "lines"),
+    [("none", 0, (128, 64)), ("a", 0, (64, 64)), ("b", 0, (128, 32)), ("b", 1, (128, 64)), ("a", 1, (64, 128))],
+)
+def test_of_what_two_blocks_share_each_brings_a_half(multicast: str, turned: int, lines: tuple[int, int]) -> None:
+    a, b, _ = launch("in_turns", changes={"multicast": multicast}, b_turned=turned).maps
+    assert (a.box[1], b.box[1]) == lines
+
+
+def test_maps_of_packed_operands_lie_in_the_scratch_memory() -> None:
+    """A of every matrix, then B."""
+    a, b = launch("small", m=33, n=45, k=50, batch=3).maps
+    assert a == TensorMap(SCRATCH, "bfloat16", 0, (50, 33, 3), (112, 33 * 112), (64, 64, 1))
+    assert b == TensorMap(SCRATCH, "bfloat16", 3 * 33 * 112, (45, 50, 3), (96, 50 * 96), (64, 64, 1))
+    a, b, c = launch("small", m=33, n=48, k=50).maps
+    assert (a.argument, b.argument, c.argument) == (SCRATCH, B, C)
+
+
+def test_what_is_turned_as_it_is_packed_is_mapped_as_it_is_multiplied() -> None:
+    a, b, _ = launch("small", "tf32", {"block_k": 32}, m=36, n=48, k=50, a_turned=1).maps
+    assert a == TensorMap(SCRATCH, "tf32", 0, (50, 36, 1), (208, 36 * 208), (32, 64, 1))
+    assert b == TensorMap(SCRATCH, "tf32", 36 * 208, (50, 48, 1), (208, 48 * 208), (32, 128, 1))
+
+
+@pytest.mark.parametrize("asked", [{}, {"m": 511, "n": 767, "k": 639}, {"n": 44, "c_pitch": 48, "b_pitch": 48}])
+@pytest.mark.parametrize("point", ["large", "few_rows", "in_turns_shared"])
+def test_each_function_takes_as_many_maps_as_the_launch_has(point: str, asked: dict[str, int]) -> None:
+    problem = KERNEL.problem({**SIZES, **asked})
+    text = render(KERNEL, problem, KERNEL.configuration(KERNEL.presets[point])).text
+    found = launch(point, **asked)
+    assert text.count("const __grid_constant__ TensorMap") == len(found.maps) * (1 + len(found.steps))
+
+
+def test_every_map_is_one_that_the_driver_takes() -> None:
+    """Begins on 16 bytes, strides of whole words, boxes of at most 256 lines of 128 bytes (CUDA Driver API,
+    cuTensorMapEncodeTiled)."""
+    sizes = ({}, {"m": 511, "n": 767, "k": 639, "batch": 2}, {"a_turned": 1, "b_turned": 1, "wide": 1})
+    for point in WGMMA:
+        for asked in sizes:
+            for one in launch(point, **asked).maps:
+                itemsize = 4 if one.dtype == "float32" else 2
+                assert one.offset_bytes % 16 == 0
+                assert all(stride % 16 == 0 for stride in one.strides_bytes)
+                assert one.box[0] * itemsize == 128
+                assert max(one.box) <= 256
+
+
+# ---- on the emulator ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def builder(build_home: Path) -> Iterator[Builder]:
+    with Builder(DEVICE.target, build_home, jobs=1) as made:
+        yield made
+
+
+def variant_of(values: dict[str, Any], dtype: str, sizes: dict[str, int]) -> Variant:
+    return make_variant(KERNEL, KERNEL.problem(sizes, dtype), KERNEL.configuration(values))
+
+
+@pytest.mark.parametrize("point", ["large", "few_rows"])
+def test_tier_wgmma_is_refused_by_the_name_of_what_is_lacking(builder: Builder, point: str) -> None:
+    variant = variant_of(KERNEL.presets[point], "bfloat16", SIZES)
+    with pytest.raises(UnsupportedByEmulator, match=r"the emulator cannot run the PTX instruction mbarrier\.init"):
+        builder.build(variant.source)
+
+
+def check(builder: Builder, variant: Variant, launch: Launch) -> Check:
+    with DEVICE.stage(make_workload(KERNEL, variant.problem, 3)) as stage:
+        return stage.check(DEVICE.load(builder.build(variant.source)), launch)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [
+        ("bfloat16", {"m": 66, "n": 270, "k": 33, "batch": 2}),
+        ("tf32", {"m": 66, "n": 70, "k": 33, "batch": 2, "a_turned": 1}),
+    ],
+    ids=["copied", "turned"],
+)
+def test_no_block_and_no_byte_of_the_packing_is_too_many(builder: Builder, dtype: str, sizes: dict[str, int]) -> None:
+    packed = variant_of({}, dtype, sizes)
+    (step,) = packed.launch.before
+    assert check(builder, packed, packed.launch).ok
+    fewer = replace(step, grid=(step.grid[0] - 1, *step.grid[1:]))
+    assert check(builder, packed, replace(packed.launch, before=(fewer,))).wrong
+    less = replace(packed.launch, scratch_bytes=packed.launch.scratch_bytes - 16)
+    assert "out-of-bounds" in check(builder, packed, less).detail

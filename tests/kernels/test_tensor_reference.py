@@ -1,0 +1,100 @@
+"""What the matmul on tensor cores must give, and how far off it may be, beside what test_matmul_reference.py says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotile.kernels import load_kernel
+from autotile.types import Problem
+
+KERNEL, PLAIN = load_kernel("matmul_tensor"), load_kernel("matmul")
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+
+
+def made(problem: Problem, limit: int = 64, seed: int = 0) -> Arrays:
+    """Inputs as they are stored, whole numbers but for the scalars."""
+    random = np.random.default_rng(seed)
+    drawn = {
+        array.name: random.integers(-limit, limit, KERNEL.shape_of(array, problem)).astype(
+            KERNEL.element_of(array, problem).numpy
+        )
+        for array in KERNEL.inputs_of(problem)
+    }
+    return {**drawn, "alpha": np.array(1.5), "beta": np.array(-0.75)}
+
+
+def results(inputs: Arrays, problem: Problem) -> tuple[Array, Array]:
+    c, bound = KERNEL.reference(inputs, problem)["c"], KERNEL.error_bound(inputs, problem)["c"]
+    return np.asarray(c), np.broadcast_to(np.asarray(bound), c.shape)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "asked", [{"a_turned": 1, "batch": 2}, {"b_turned": 1, "addend": 1, "bias": 1, "gelu": 1}], ids=str
+)
+def test_it_is_the_same_product_as_without_tensor_cores(asked: dict[str, int], dtype: str) -> None:
+    problem = KERNEL.problem({"m": 5, "n": 7, "k": 6, **asked}, dtype)
+    inputs = made(problem, 8)
+    c, bound = results(inputs, problem)
+    plain = PLAIN.problem({"m": 5, "n": 7, "k": 6, **asked}, dtype)
+    assert np.array_equal(c, PLAIN.reference(inputs, plain)["c"])
+    assert (bound >= PLAIN.error_bound(inputs, plain)["c"]).all(), "tensor cores cut off where others round"
+
+
+def test_sums_of_int8_are_whole_rounded_to_even_and_fit_32_bits() -> None:
+    asked = KERNEL.problem({"m": 6, "n": 7, "k": 9, "addend": 1, "bias": 1}, "int8")
+    inputs = made(asked)
+    c, bound = results(inputs, asked)
+    a, b, addend, bias = (inputs[name].astype(object) for name in ("a", "b", "addend", "bias"))
+    for i, j in np.ndindex(6, 7):
+        value = 3 * sum(a[0, i, x] * b[0, x, j] for x in range(9)) * 2 - 3 * addend[0, i, j] + 4 * bias[j]  # of 4
+        assert c[0, i, j] == round(value / 4)
+    assert c.dtype == np.int32
+    assert not bound.any()
+    large = {**inputs, "alpha": np.array(3e7)}
+    c, _ = results(large, asked)
+    assert {c.min(), c.max()} == {-(2**31), 2**31 - 1}
+
+
+@pytest.mark.parametrize("dtype", KERNEL.dtypes)
+@pytest.mark.parametrize("left_out", ["alpha", "beta", "addend", "bias"])
+def test_what_is_left_out_is_beyond_the_bound(left_out: str, dtype: str) -> None:
+    problem = KERNEL.problem({"m": 20, "n": 30, "k": 3, "addend": 1, "bias": 1, "wide": 1}, dtype)
+    inputs = made(problem, 8)
+    c, bound = results(inputs, problem)
+    neutral = np.ones(()) if left_out in ("alpha", "beta") else np.zeros_like(inputs[left_out])
+    wrong, _ = results({**inputs, left_out: neutral}, problem)
+    assert (np.abs(wrong.astype(np.float64) - c) > bound).mean() > 0.8
+
+
+def cut(values: Array, bits: int) -> Array:
+    """float32 without its last bits, as tensor cores read tf32."""
+    return (values.astype(np.float32).view(np.uint32) & np.uint32(~0 << bits & 0xFFFFFFFF)).view(np.float32)
+
+
+def test_factors_of_tf32_may_be_cut_and_no_more() -> None:
+    problem = KERNEL.problem({"m": 20, "n": 30, "k": 50}, "tf32")
+    random = np.random.default_rng(1)
+    inputs = {name: random.standard_normal(shape).astype(np.float32) for name, shape in
+              (("a", (1, 20, 50)), ("b", (1, 50, 30)))}  # fmt: skip
+    inputs |= {"alpha": np.array(1.0), "beta": np.array(1.0)}
+    c, bound = results(inputs, problem)
+    off = {
+        bits: np.abs(cut(inputs["a"], bits).astype(np.float64) @ cut(inputs["b"], bits).astype(np.float64) - c)
+        for bits in (13, 19)
+    }
+    assert (off[13] <= bound).all()
+    assert (off[19] > bound).any(), "so few bits are not tf32's"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_a_wide_result_is_bound_more_tightly(dtype: str) -> None:
+    sizes = {"m": 9, "n": 11, "k": 20}
+    narrow, wide = KERNEL.problem(sizes, dtype), KERNEL.problem({**sizes, "wide": 1}, dtype)
+    assert KERNEL.result_type(wide).name == "float32"
+    inputs = made(narrow, 8)
+    assert (results(inputs, wide)[1] < results(inputs, narrow)[1]).all()
