@@ -267,8 +267,8 @@ def _expressions(kernel: Kernel) -> Iterator[tuple[str, str, set[str]]]:
         yield "trace_sizes", side, known
     if kernel.effort:
         yield "effort", kernel.effort, known | DEVICE_NAMES
-    for one in kernel.instead:
-        yield f"instead {one.kernel}", one.when, {"problem.dtype"} | DEVICE_NAMES
+    for other in kernel.instead:
+        yield f"instead {other.kernel}", other.when, {"problem.dtype"} | DEVICE_NAMES
     for trait in kernel.traits:
         yield f"trait {trait.name}", trait.expression, known
     for rule in kernel.rules:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.cuda.driver import current_context, error_words, libcuda
+from autotile.devices.cuda.launching import LaunchConfig, launcher
 from autotile.devices.cuda.packing import Address
 from autotile.devices.cuda.tensor_maps import MAP_BYTES, aligned_room, encoded
 from autotile.errors import LaunchError
-from autotile.types import Dim3, TensorMap
+from autotile.types import TensorMap
 
 _CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
@@ -26,6 +27,7 @@ class ForeignModule:
 
     def __init__(self, image: bytes) -> None:
         self._library = libcuda()
+        self._run = launcher()
         self._module = ctypes.c_void_p()
         self._functions: dict[str, ctypes.c_void_p] = {}
         self._opted_in_bytes = 0
@@ -48,10 +50,10 @@ class ForeignModule:
             self._call("cuFuncSetAttribute", function, attribute, shared_bytes)
             self._opted_in_bytes = shared_bytes
 
-    def launch(
-        self, function: ctypes.c_void_p, grid: Dim3, block: Dim3, shared_bytes: int, packed: Packed, stream: int
-    ) -> None:
-        self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, packed.pointers, None)
+    def launch(self, function: ctypes.c_void_p, config: LaunchConfig, packed: Packed) -> None:
+        status = self._run(ctypes.byref(config), function, packed.pointers, None)
+        if status != 0:
+            raise LaunchError(f"the launch failed: {error_words(status)}")
 
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, name)(*arguments)

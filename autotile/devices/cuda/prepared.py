@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotile.devices.cuda.driver import current_context, error_words, libcuda
+from autotile.devices.cuda.launching import LaunchConfig, launcher
 from autotile.devices.cuda.tensor_maps import MAP_BYTES, aligned_room, encoded
 from autotile.errors import LaunchError
 from autotile.types import SCRATCH, Dim3, TensorMap
@@ -19,19 +20,6 @@ from autotile.types import SCRATCH, Dim3, TensorMap
 _CU_POINTER_ATTRIBUTE_CONTEXT = 1
 
 _BOXES: dict[type, Any] = {np.float32: ctypes.c_float, np.float64: ctypes.c_double}
-
-
-class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig of cuda.h."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("attribute_count", ctypes.c_uint),
-    )
 
 
 @dataclass(frozen=True)
@@ -49,6 +37,7 @@ class PreparedCall:
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
+    early: bool = False
 
 
 class PreparedLaunch:
@@ -63,7 +52,7 @@ class PreparedLaunch:
         self, module: Any, calls: Sequence[PreparedCall], arguments: Sequence[Any], maps: Sequence[TensorMap] = ()
     ) -> None:
         self._module, self._calls, self._arguments, self._maps = module, tuple(calls), tuple(arguments), tuple(maps)
-        self._run = _launcher()
+        self._run = launcher()
         self._free = [_Buffer(self._calls, self._arguments, self._maps)]
 
     def launch(self, addresses: list[int], stream: int, values: tuple[Any, ...] = (), scratch: int = 0) -> int:
@@ -119,7 +108,7 @@ class _Buffer:
         ]
         places = [*(place for _, place in rooms), *places]
         self.parameters = (ctypes.c_void_p * max(1, len(places)))(*places)
-        self._configs = [LaunchConfig(call.grid, call.block, call.shared_bytes) for call in calls]
+        self._configs = [LaunchConfig.of(call.grid, call.block, call.shared_bytes, call.early) for call in calls]
         # Without argument types ctypes takes its own objects as they are, which costs a tenth of converting them.
         self.stages = [(call.function, ctypes.byref(config)) for call, config in zip(calls, self._configs, strict=True)]
         self.stream = 0
@@ -200,27 +189,3 @@ def context_check(context: int) -> Callable[[], bool]:
         return found.value == context
 
     return is_current
-
-
-def _launcher() -> Callable[[Any, ctypes.c_void_p, Any, None], int]:
-    """cuLaunchKernelEx; on a driver before CUDA 11.8, which has none, cuLaunchKernel with the same arguments.
-
-    A structure that is ready costs a third of eight numbers.
-    """
-    library = libcuda()
-    try:
-        extended: Callable[[Any, ctypes.c_void_p, Any, None], int] = library["cuLaunchKernelEx"]
-    except AttributeError:
-        pass
-    else:
-        return extended
-
-    def launch(config: Any, function: ctypes.c_void_p, parameters: Any, extra: None) -> int:
-        given = config._obj
-        return int(
-            library.cuLaunchKernel(
-                function, *given.grid, *given.block, given.shared_bytes, given.stream, parameters, extra
-            )
-        )
-
-    return launch

@@ -10,6 +10,7 @@ from typing import Any
 
 from autotile.devices.cuda.foreign import ForeignModule, Packed
 from autotile.devices.cuda.function import Function
+from autotile.devices.cuda.launching import LaunchConfig
 from autotile.devices.cuda.packing import as_value, letter_of
 from autotile.devices.cuda.prepared import PreparedCall, PreparedLaunch
 from autotile.devices.info import STATIC_SHARED_LIMIT_BYTES, DeviceInfo
@@ -28,6 +29,7 @@ class _Call:
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class CudaProgram:
 
         Raises LaunchError before the launch when the geometry cannot run, pycuda's errors when CUDA refuses it.
         """
-        if launch.maps:  # which pycuda binds none of
+        if launch.maps or launch.overlap:  # neither of which pycuda knows
             self.launch_foreign(launch, arguments, 0 if stream is None else int(stream.handle))
             return
         ready = self.ready(launch)
@@ -86,7 +88,8 @@ class CudaProgram:
         packed = self._packed_with_maps(ready, arguments) if launch.maps else Packed(list(map(as_value, arguments)))
         module, functions = self._foreign_functions(ready)
         for function, call in zip(functions, ready.calls, strict=True):
-            module.launch(function, call.grid, call.block, call.shared_bytes, packed, stream)
+            config = LaunchConfig.of(call.grid, call.block, call.shared_bytes, call.early, stream)
+            module.launch(function, config, packed)
 
     def _packed_with_maps(self, ready: Ready, arguments: Sequence[Any]) -> Packed:
         """Kept for the next launch on the same addresses, as timing makes many of."""
@@ -104,7 +107,7 @@ class CudaProgram:
         ready = self.ready(launch)
         module, functions = self._foreign_functions(ready)
         calls = [
-            PreparedCall(function, call.grid, call.block, call.shared_bytes)
+            PreparedCall(function, call.grid, call.block, call.shared_bytes, call.early)
             for function, call in zip(functions, ready.calls, strict=True)
         ]
         return PreparedLaunch(module, calls, arguments, launch.maps)
@@ -151,7 +154,9 @@ class CudaProgram:
         self._main.check(launch.grid, launch.block, self._info)
         self._opt_in(launch)
         before, after = ([self._step(step) for step in steps] for steps in (launch.before, launch.after))
-        return Ready(launch, (*before, _Call(self._main, launch.grid, launch.block, launch.shared_bytes), *after))
+        early = launch.overlap and bool(before)
+        main = _Call(self._main, launch.grid, launch.block, launch.shared_bytes, early)
+        return Ready(launch, (*before, main, *after))
 
     def _step(self, step: LaunchStep) -> _Call:
         name = self.entry + step.entry_suffix
