@@ -183,14 +183,15 @@ KERNEL = Kernel(
         # Registers that a group's feeders give up to those that multiply: 65536 of a multiprocessor, in eights.
         Derived("feeder_registers", "32 if groups == 3 else 24 if sums > 160 else 40"),
         Derived("multiplier_registers", "160 if groups == 3 else 240 if sums > 160 else 232"),
+        Derived("strips", "block_n * problem.result_itemsize // 128", "lines of 128 bytes in a row of the tile"),
         Derived(
-            "rooms",
-            "min(2, block_n * problem.result_itemsize // 128) if whole_c else block_n * problem.result_itemsize // 128",
-            "strips of C, 16 rows of 128 bytes, that a warp lays out in shared memory at once",
+            "strips_at_once",
+            "rooms if rooms else min(2, strips) if whole_c else strips",
+            "strips of C, of 16 rows, that a warp lays out in shared memory at once",
         ),
         Derived(
             "ring_bytes",
-            "1024 + stages * (tile_bytes + 16) + groups * 4 * rooms * 2048 + 16",
+            "1024 + stages * (tile_bytes + 16) + groups * 4 * strips_at_once * 2048 + 16",
             "tiles and barriers, strips of C, and what aligns them",
         ),
         Derived(

@@ -64,6 +64,13 @@ PARAMETERS = (
         "blocks that stay and take tile after tile, in tier wgmma; 0: every tile has a block of its own",
     ),
     Parameter(
+        "rooms",
+        (0, 1, 2, 3),
+        0,
+        "strips of C, 128 bytes wide, that a warp lays out in shared memory at once, in tier wgmma; 0: two where rows "
+        "of C begin on words, else as many as a row has",
+    ),
+    Parameter(
         "min_blocks",
         (1, 2, 3, 4),
         1,

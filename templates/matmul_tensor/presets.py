@@ -7,7 +7,9 @@ from typing import Any
 WGMMA: dict[str, Any] = {
     "tier": "wgmma", "block_m": 128, "block_n": 256, "block_k": 64, "stages": 4, "groups": 2, "wave": 132, "group": 16,
 }  # fmt: skip
+TALL = {**WGMMA, "block_m": 256, "block_n": 128}
 TURNS = {**WGMMA, "block_n": 128, "stages": 6, "pingpong": True, "group": 8}
+TURNS_WIDE = {**TURNS, "block_n": 192, "stages": 4}
 ALONE = {**WGMMA, "block_m": 64, "block_n": 128, "stages": 8, "groups": 1, "wave": 0, "group": 8}
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -24,11 +26,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "block_m": 16, "block_n": 64, "block_k": 128, "warp_m": 16, "fragments": 2, "stages": 8, "group": 1,
     },
     "large": WGMMA,
-    "tall": {**WGMMA, "block_m": 256, "block_n": 128},
+    "large_shared": {**WGMMA, "multicast": "b", "group": 8},
+    "tall": TALL,
+    "tall_shared": {**TALL, "multicast": "b", "group": 4},
+    "tall_beside": {**TALL, "multicast": "a", "wave": 0},
     "in_turns": TURNS,
-    "in_turns_wide": {**TURNS, "block_n": 192, "stages": 4},
-    "in_turns_shared": {**TURNS, "block_n": 192, "stages": 4, "multicast": "b"},
+    "in_turns_wide": TURNS_WIDE,
+    "in_turns_shared": {**TURNS_WIDE, "multicast": "b"},
+    "in_turns_deep": {**TURNS_WIDE, "stages": 5, "rooms": 1},
     "small": ALONE,
+    "small_shared": {**ALONE, "multicast": "b"},
     "few_rows": {**ALONE, "cluster": 2},
     "one_row": {**ALONE, "block_n": 64, "cluster": 2},
 }  # fmt: skip

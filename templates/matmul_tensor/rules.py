@@ -37,8 +37,10 @@ RULES = (
         "warp tiles, fragments and shift are tier mma's: warp_m and warp_n must be 32, fragments 1, shift false",
     ),
     Rule(
-        f"{MMA} or (groups == 1 and not pingpong and multicast == 'none' and cluster == 1 and wave == 0)",
-        "groups, pingpong, multicast, cluster and wave are tier wgmma's: they must be 1, false, none, 1 and 0",
+        f"{MMA} or (groups == 1 and not pingpong and multicast == 'none' and cluster == 1 and wave == 0 "
+        "and rooms == 0)",
+        "groups, pingpong, multicast, cluster, wave and rooms are tier wgmma's: they must be 1, false, none, 1, 0 and "
+        "0",
     ),
     # Shapes of tier mma.
     Rule(
@@ -87,6 +89,14 @@ RULES = (
     Rule(
         f"{WGMMA} or (groups == 2 if pingpong else block_m % (64 * groups) == 0)",
         "{groups} groups: two take turns, and others have 64 rows of the tile each, or a multiple",
+    ),
+    Rule(
+        f"{WGMMA} or groups < 3 or block_n <= 192",
+        "four warps' threads have 128 registers where three groups share a block: too few for {block_n} columns",
+    ),
+    Rule(
+        f"{WGMMA} or rooms <= strips and (whole_c or strips % max(1, rooms) == 0)",
+        "a row of the tile has {strips} strips of 128 bytes: it is not stored in whole bands of {rooms}",
     ),
     Rule(
         f"{WGMMA} or sums <= (128 if groups == 3 else 192)",

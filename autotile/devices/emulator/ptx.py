@@ -40,7 +40,8 @@ def _known_instructions() -> dict[str, tuple[str, int]]:
         "cvt.rn.satfinite.e5m2x2.f32": ("autotile_cvt_e5m2x2", 1), "prmt.b32": ("autotile_prmt", 1),
         "cp.async.commit_group": ("autotile_cp_async_commit", 0), "cp.async.wait_group": ("autotile_cp_async_wait", 0),
         "cp.async.wait_all": ("autotile_cp_async_wait_all", 0), "bar.sync": ("__syncthreads", 0),
-        "barrier.sync": ("__syncthreads", 0),
+        "barrier.sync": ("__syncthreads", 0), "prefetch.global.L1": ("autotile_prefetch", 0),
+        "prefetch.global.L2": ("autotile_prefetch", 0),
     }  # fmt: skip
     spaces = (".shared", ".shared::cta")
     for cache, space, ahead in product(("ca", "cg"), spaces, ("", ".L2::64B", ".L2::128B", ".L2::256B")):
