@@ -24,8 +24,8 @@ struct Tile {
 
     __device__ __forceinline__ Tile(int number, int m, int n) {
         const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
-        matrix = number / (tiles_m * tiles_n);
-        const int tile = number - matrix * (tiles_m * tiles_n);
+        matrix = 0;
+        const int tile = number;
         const int band = tile / (GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
         const int height = min(GROUP, tiles_m - band * GROUP);
         row = (band * GROUP + rest % height) * TILE_M;

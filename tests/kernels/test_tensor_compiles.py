@@ -33,6 +33,7 @@ PROBLEMS: dict[str, dict[str, int]] = {
     "odd": {"m": 4095, "n": 4095, "k": 4095},
     "turned": {"a_turned": 1, "b_turned": 1},
     "epilogue": {"addend": 1, "bias": 1, "gelu": 1},
+    "flat": {"m": 16},
     "wide": {"n": 4090, "wide": 1, "bias": 1, "relu": 1},
 }
 SPILLS = {
@@ -50,6 +51,7 @@ USUAL = {
     ("in_turns_shared", "epilogue", "bfloat16", "sm_90"),
     ("small", "aligned", "int8", "sm_90"),
     ("few_rows", "turned", "tf32", "sm_90"),
+    ("few_rows", "flat", "bfloat16", "sm_90"),
     ("in_turns", "wide", "float8_e4m3fn", "sm_90"),
     ("small", "odd", "float8_e5m2", "sm_90"),
     ("portable", "aligned", "bfloat16", "sm_80"),
