@@ -263,7 +263,9 @@ def _special_values(element: ElementType, added: bool) -> tuple[Array, Array]:
     non_finite = np.array([infinity, sign | infinity, infinity, nan], words)
     if np.isfinite(non_finite[:1].view(dtype))[0]:  # e4m3fn: its only NaN has all bits set, and there are no infinities
         non_finite = np.array([sign - 1, sign | (sign - 1)], words)
-    finite = np.array([sign, 1, 0, sign | (normal - 1), normal, sign | normal], words)
+    # A factor that is cut off is still no zero, or an infinity times it would be no infinity.
+    least = round(element.factor_roundoff / (2 * element.unit_roundoff)) or 1
+    finite = np.array([sign, least, 0, sign | (normal - 1), normal, sign | normal], words)
     return non_finite.view(dtype), finite.view(dtype)
 
 

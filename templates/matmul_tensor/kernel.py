@@ -73,7 +73,12 @@ def operand_values(x: str, side: str) -> tuple[Derived, ...]:
             f"every line of {x.upper()} begins on a word of 16 bytes",
         ),
         Derived(
-            f"pack_{x}", f"turn_{x} or not whole_{x}", f"{x.upper()} is first copied to where it may be brought from"
+            f"pack_{x}",
+            f"turn_{x} or not (whole_{x} or shift)",
+            f"{x.upper()} is first copied to where it may be brought from",
+        ),
+        Derived(
+            f"shift_{x}", f"shift and not whole_{x} and not turn_{x}", f"{x.upper()} is shifted to words on its way"
         ),
         Derived(f"{x}_lines", f"problem.k if {turned} else problem.{side}", "lines, as it is stored"),
         Derived(f"{x}_line", f"problem.{side} if {turned} else problem.k", "elements of a line, as it is stored"),

@@ -31,6 +31,12 @@ PARAMETERS = (
     Parameter(
         "fragments", (1, 2), 1, "in tier mma 2: the operands of the next product are read while one is multiplied"
     ),
+    Parameter(
+        "shift",
+        (False, True),
+        False,
+        "in tier mma: lines that begin anywhere are shifted to words on their way, in place of being packed first",
+    ),
     Parameter("stages", (2, 3, 4, 5, 6, 7, 8, 10, 12), 3, "tiles in flight", searched=(2, 3, 4, 5, 6, 8)),
     Parameter("groups", (1, 2, 3), 1, "groups of four warps that multiply, in tier wgmma"),
     Parameter(

@@ -18,6 +18,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     "portable_deep": {
         "block_m": 128, "block_n": 256, "block_k": 64, "warp_m": 64, "warp_n": 64, "stages": 3,
     },
+    "portable_small": {"block_k": 64, "stages": 4, "min_blocks": 2},
+    "portable_odd": {"block_k": 64, "stages": 4, "min_blocks": 2, "shift": True},
+    "portable_rows": {
+        "block_m": 16, "block_n": 64, "block_k": 128, "warp_m": 16, "fragments": 2, "stages": 8, "group": 1,
+    },
     "large": WGMMA,
     "tall": {**WGMMA, "block_m": 256, "block_n": 128},
     "in_turns": TURNS,

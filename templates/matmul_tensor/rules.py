@@ -33,8 +33,8 @@ RULES = (
     Rule(f"{WGMMA} or problem.dtype != 'float64'", "there is no wgmma of float64: tier must be mma"),
     # What does nothing stays at one value, or the space would hold the same kernel many times.
     Rule(
-        f"{WGMMA} or (warp_m == 32 and warp_n == 32 and fragments == 1)",
-        "warp tiles and fragments are tier mma's: warp_m and warp_n must be 32, fragments 1",
+        f"{WGMMA} or (warp_m == 32 and warp_n == 32 and fragments == 1 and not shift)",
+        "warp tiles, fragments and shift are tier mma's: warp_m and warp_n must be 32, fragments 1, shift false",
     ),
     Rule(
         f"{MMA} or (groups == 1 and not pingpong and multicast == 'none' and cluster == 1 and wave == 0)",

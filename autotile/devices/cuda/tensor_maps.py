@@ -22,7 +22,7 @@ _DATA_TYPES = {
     "int8": 0, "uint8": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "int32": 3, "float16": 6, "float32": 7,
     "float64": 8, "bfloat16": 9, "tf32": 11,
 }  # fmt: skip
-_SWIZZLE_128B, _PROMOTE_256B, _NO_INTERLEAVE, _ZEROS_OUTSIDE = 3, 3, 0, 0
+_SWIZZLE_128B, _PROMOTE_128B, _NO_INTERLEAVE, _ZEROS_OUTSIDE = 3, 2, 0, 0
 
 
 def aligned_room() -> tuple[Any, int]:
@@ -52,7 +52,7 @@ def encoded(plan: TensorMap, address: int) -> bytes:
         (ctypes.c_uint32 * rank)(*[1] * rank),
         ctypes.c_int(_NO_INTERLEAVE),
         ctypes.c_int(_SWIZZLE_128B),
-        ctypes.c_int(_PROMOTE_256B),
+        ctypes.c_int(_PROMOTE_128B),
         ctypes.c_int(_ZEROS_OUTSIDE),
     )
     if status != 0:
