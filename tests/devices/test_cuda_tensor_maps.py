@@ -94,12 +94,12 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def test_what_the_driver_is_asked_for(driver: Driver) -> None:
-    """Swizzled lines of 128 bytes, fetched 256 bytes at once, zero outside: of cuda.h, 3, 3 and 0."""
+    """Swizzled lines of 128 bytes, fetched 128 bytes at once, zero outside: of cuda.h, 3, 2 and 0."""
     assert encoded(OF_A, 0x7000) == (0x7000).to_bytes(8, "little") * 16
     assert encoded(OF_SCRATCH, 0x8000) == (0x9000).to_bytes(8, "little") * 16
     assert driver.encoded == [
-        (9, 3, 0x7000, (640, 512, 3), (1280, 512 * 1280), (64, 128, 1), (1, 1, 1), (0, 3, 3, 0)),
-        (11, 2, 0x9000, (50, 36), (208,), (32, 64), (1, 1), (0, 3, 3, 0)),
+        (9, 3, 0x7000, (640, 512, 3), (1280, 512 * 1280), (64, 128, 1), (1, 1, 1), (0, 3, 2, 0)),
+        (11, 2, 0x9000, (50, 36), (208,), (32, 64), (1, 1), (0, 3, 2, 0)),
     ]
 
 

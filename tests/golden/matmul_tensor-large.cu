@@ -279,6 +279,18 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
     extern __shared__ __align__(128) unsigned char memory[];  // 230480 bytes, sized by the launch
     const Shared shared(memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int tiles = count_tiles(m, n, batch), steps = (k - 1) / BLOCK_K + 1;
+    const int unit = blockIdx.x, units = gridDim.x;  // blocks, or clusters, that take tiles
+    const int begin = 0, end = steps;
+    // Has the tiles of a step of k brought to a slot, once nobody reads it.
+    const auto feed = [&](const Tile& tile, int step, const Slot& slot) {
+        const int row = tile.row, col = tile.col;
+        barrier_expect(shared.full + slot.number * 8, BROUGHT_BYTES);
+        bring_a(shared, slot.number, map_a, step * BLOCK_K, row, tile.matrix);
+        bring_b(shared, slot.number, map_b, step * BLOCK_K, col, tile.matrix);
+    };
+    const int fed = min(STAGES, end - begin);  // steps whose tiles are asked for at once: all slots are free
+
     if (warp == GROUPS * 4 && lane == 0) {
         prefetch_map(map_a);
         prefetch_map(map_b);
@@ -290,25 +302,20 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
         // The barriers are made before anyone uses them: other threads, other blocks of the cluster, and TMA.
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        const Tile tile(unit, m, n);
+        for (int i = 0; i < fed; i++) feed(tile, begin + i, Slot(i));
     }
     __syncthreads();
-    const int tiles = count_tiles(m, n, batch), steps = (k - 1) / BLOCK_K + 1;
-    const int unit = blockIdx.x, units = gridDim.x;  // blocks, or clusters, that take tiles
-    const int begin = 0, end = steps;
-
     if (warp >= GROUPS * 4) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // the others want them
         if (warp == GROUPS * 4 && lane == 0) {
-            Slot slot(0);
-            for (int number = unit; number < tiles; number += units) {
+            Slot slot(fed);
+            int first = begin + fed;  // of the first tile's steps, that is still to be fed
+            for (int number = unit; number < tiles; number += units, first = begin) {
                 const Tile tile(number, m, n);
-                const int row = tile.row, col = tile.col;
-                for (int step = begin; step < end; step++) {
+                for (int step = first; step < end; step++, slot.next()) {
                     barrier_wait(shared.empty + slot.number * 8, slot.parity ^ 1, shared.gave_up);
-                    barrier_expect(shared.full + slot.number * 8, BROUGHT_BYTES);
-                    bring_a(shared, slot.number, map_a, step * BLOCK_K, row, tile.matrix);
-                    bring_b(shared, slot.number, map_b, step * BLOCK_K, col, tile.matrix);
-                    slot.next();
+                    feed(tile, step, slot);
                 }
             }
         }
