@@ -75,6 +75,7 @@ def points() -> list[Point]:
         Point("matmul", "deep", load_kernel("matmul").presets["deep"], sizes={"m": 256, "n": 256, "k": 65536}),
         Point("matmul", "float16", {"vector": 4}, "float16"),
         Point("matmul_tensor", "few_rows", tensor["few_rows"], sizes={"m": 16}),
+        Point("matmul_tensor", "portable_odd", tensor["portable_odd"], sizes={"m": ODD, "n": ODD, "k": ODD}),
         Point("matmul_tensor", "tall-unaligned", tensor["tall"], sizes={"m": ODD, "n": ODD, "k": ODD}),
         Point("matmul_tensor", "in_turns-epilogue", tensor["in_turns"], sizes={"addend": 1, "bias": 1, "gelu": 1}),
         Point("matmul_tensor", "large-tf32-turned", {**tensor["large"], "block_k": 32}, "tf32", {"a_turned": 1}),

@@ -57,6 +57,7 @@ USUAL = {
     ("small", "wide", "float8_e4m3fn", "sm_90"),
     ("small", "odd", "float8_e5m2", "sm_90"),
     ("portable", "aligned", "bfloat16", "sm_80"),
+    ("portable_odd", "odd", "bfloat16", "sm_80"),
     ("plain", "odd", "float64", "sm_80"),
     ("plain", "odd", "float8_e4m3fn", "sm_89"),
 }
