@@ -20,13 +20,17 @@ off, not rounded, and numbers are shifted to the largest before they are added (
 Numerical behavior of NVIDIA tensor cores, PeerJ CS 2021): twice the 2⁻²⁴ of rounding, and as much for the shift. Sums
 of float8 products keep some 14 bits on sm_90 (DeepSeek-V3 Technical Report, 2024, §3.3.2)."""
 
+LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 ORDINARY_SUM_ROUNDOFF = 2.0**-22
 
 
 def reference(inputs: Arrays, problem: Problem) -> Arrays:
-    """`c`, batch × m × n: float64 from the inputs as they are, exactly widened; of int8, int32 to the last bit."""
+    """`c`, batch × m × n: float64 from the inputs as they are, exactly widened; of int8, int32 to the last bit. What is
+    beyond a float8's range, infinity too, becomes its largest number, as conversions to it have it."""
     a, b = (_operand(inputs, problem, name) for name in "ab")
     c = _finished(inputs, problem, a @ b)
+    if problem.dtype in LARGEST and "wide" not in problem.switches:
+        c = np.clip(c, -LARGEST[problem.dtype], LARGEST[problem.dtype])  # a NaN stays one
     # Products of int8 and their sums are exact in float64, and each step after them is rounded as the kernel's is.
     return {"c": np.clip(np.rint(c), -(2.0**31), 2.0**31 - 1).astype(np.int32) if problem.dtype == "int8" else c}
 

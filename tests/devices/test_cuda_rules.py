@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from autotile.devices.cuda import driver as cuda
-from autotile.devices.cuda import foreign
+from autotile.devices.cuda import foreign, launching
 from autotile.devices.cuda.device import foreign_stream
 from autotile.devices.cuda.packing import Pointer, as_value, is_size
 from autotile.devices.cuda.program import MOST_READY, CudaProgram
@@ -292,6 +292,9 @@ def test_four_threads_load_a_program_for_foreign_streams_once(monkeypatch):
     asked = []
 
     class Library:
+        def __getitem__(self, name):  # as a driver before CUDA 11.8
+            raise AttributeError(name)
+
         def __getattr__(self, name):
             def function(*arguments):
                 asked.append(name)
@@ -300,7 +303,8 @@ def test_four_threads_load_a_program_for_foreign_streams_once(monkeypatch):
 
             return function
 
-    monkeypatch.setattr(foreign, "libcuda", Library)
+    for module in (foreign, launching):
+        monkeypatch.setattr(module, "libcuda", Library)
     monkeypatch.setattr(foreign, "current_context", lambda: 0x1000)
     made, _ = program()
     with ThreadPoolExecutor(4) as pool:
@@ -316,6 +320,9 @@ def test_on_a_foreign_stream_steps_are_launched_around_with_values_of_their_widt
     launched, names = [], {}
 
     class Library:
+        def __getitem__(self, name):  # as a driver before CUDA 11.8
+            raise AttributeError(name)
+
         def __getattr__(self, name):
             def function(*arguments):
                 if name == "cuModuleGetFunction":
@@ -329,7 +336,8 @@ def test_on_a_foreign_stream_steps_are_launched_around_with_values_of_their_widt
 
             return function
 
-    monkeypatch.setattr(foreign, "libcuda", Library)
+    for module in (foreign, launching):
+        monkeypatch.setattr(module, "libcuda", Library)
     monkeypatch.setattr(foreign, "current_context", lambda: 0x1000)
     made, _, _, _ = stepped()
     values = [2**40, 0, -7, 0.5, 1e300]

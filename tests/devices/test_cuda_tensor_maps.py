@@ -1,15 +1,17 @@
-"""Tensor maps on their way to a kernel, on a driver that writes down what it is asked to encode."""
+"""Tensor maps on their way to a kernel, and kernels that begin early, on a driver that notes what it is asked."""
 
 from __future__ import annotations
 
 import ctypes
+import struct
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autotile.devices.cuda import foreign, prepared, tensor_maps
+from autotile.devices.cuda import foreign, launching, prepared, tensor_maps
 from autotile.devices.cuda import program as programs
 from autotile.devices.cuda.foreign import Packed
 from autotile.devices.cuda.packing import Address, Pointer
@@ -32,17 +34,16 @@ class Driver:
         self.status, self.known = 0, True
         self.encoded: list[tuple[Any, ...]] = []
         self.launched: list[list[Any]] = []
+        self.early: list[bool] = []
 
     def __getitem__(self, name: str) -> Any:
         if name == "cuTensorMapEncodeTiled" and self.known:
             return self.encode
         if name == "cuLaunchKernelEx":
-            return lambda config, function, parameters, extra: self.launch(parameters)
+            return self.launch_as_told
         raise AttributeError(name)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "cuLaunchKernel":
-            return lambda *given: self.launch(given[9])
         return lambda *given: 0
 
     def encode(self, place: Any, kind: Any, rank: Any, address: Any, sizes: Any, strides: Any, box: Any, steps: Any,
@@ -55,6 +56,14 @@ class Driver:
         if not self.status:
             ctypes.memmove(place.value, address.value.to_bytes(8, "little") * (MAP_BYTES // 8), MAP_BYTES)
         return self.status
+
+    def launch_as_told(self, config: Any, function: Any, parameters: Any, extra: None) -> int:
+        given = ctypes.cast(config, ctypes.POINTER(launching.LaunchConfig)).contents
+        self.early.append(given.attribute_count == 1)
+        if given.attribute_count:  # of CUlaunchAttribute, 72 bytes: the identity, padding, and a value that is not 0
+            identity, _, value = struct.unpack("ii64s", ctypes.string_at(given.attributes, 72))
+            assert (identity, value) == (6, (1).to_bytes(64, "little"))
+        return self.launch(parameters)
 
     def launch(self, parameters: Any) -> int:
         assert len(parameters) == self.maps + len(self.kinds)
@@ -73,7 +82,7 @@ KINDS = [ctypes.c_uint64, ctypes.c_int32, ctypes.c_uint64, ctypes.c_float]
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver(KINDS)
-    for module in (tensor_maps, foreign, prepared):
+    for module in (tensor_maps, foreign, launching, prepared):
         monkeypatch.setattr(module, "libcuda", lambda: made)
     monkeypatch.setattr(tensor_maps, "error_words", lambda status: f"words of {status}")
     monkeypatch.setattr(foreign, "current_context", lambda: 1)
@@ -85,12 +94,12 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def test_what_the_driver_is_asked_for(driver: Driver) -> None:
-    """Swizzled lines of 128 bytes, fetched 256 bytes at once, zero outside: of cuda.h, 3, 3 and 0."""
+    """Swizzled lines of 128 bytes, fetched 128 bytes at once, zero outside: of cuda.h, 3, 2 and 0."""
     assert encoded(OF_A, 0x7000) == (0x7000).to_bytes(8, "little") * 16
     assert encoded(OF_SCRATCH, 0x8000) == (0x9000).to_bytes(8, "little") * 16
     assert driver.encoded == [
-        (9, 3, 0x7000, (640, 512, 3), (1280, 512 * 1280), (64, 128, 1), (1, 1, 1), (0, 3, 3, 0)),
-        (11, 2, 0x9000, (50, 36), (208,), (32, 64), (1, 1), (0, 3, 3, 0)),
+        (9, 3, 0x7000, (640, 512, 3), (1280, 512 * 1280), (64, 128, 1), (1, 1, 1), (0, 3, 2, 0)),
+        (11, 2, 0x9000, (50, 36), (208,), (32, 64), (1, 1), (0, 3, 2, 0)),
     ]
 
 
@@ -210,3 +219,26 @@ def test_a_launch_without_maps_asks_for_none(driver: Driver) -> None:
     assert ready(()).launch([0x7000], 7, (np.float32(0.5),), 0x8000) == 0
     assert driver.launched[0] == [0x7000, 5, 0x8000, 0.5]
     assert driver.encoded == []
+
+
+# ---- a main function that begins before its packing has ended -------------------------------------------------------
+
+AHEAD = replace(LAUNCH, maps=(), overlap=True)
+"""The step, and the main function that may begin before it has ended."""
+
+
+@pytest.mark.parametrize("launch", [AHEAD, replace(AHEAD, maps=LAUNCH.maps)], ids=["alone", "with maps"])
+def test_the_main_function_alone_may_begin_early(driver: Driver, launch: Launch) -> None:
+    driver.maps, made = len(launch.maps), program()
+    made.launch(launch, arguments(0x7000))
+    made.prepare(launch, [Moving(0), 5, Moving(1), np.float32(0.5)]).launch([0x7000, 0x8000], 7, (np.float32(0.5),))
+    assert driver.early == [False, True] * 2
+
+
+@pytest.mark.parametrize("launch", [LAUNCH, replace(AHEAD, before=()), replace(AHEAD, before=(), after=AHEAD.before)])
+def test_it_waits_for_all_that_is_ahead_where_it_has_no_step_there(driver: Driver, launch: Launch) -> None:
+    """What lies ahead is somebody else's then, and does not say when its memory is there."""
+    driver.maps, made = len(launch.maps), program()
+    made.launch(launch, arguments(0x7000))
+    made.prepare(launch, [Moving(0), 5, Moving(1), np.float32(0.5)]).launch([0x7000, 0x8000], 7, (np.float32(0.5),))
+    assert set(driver.early) == {False}

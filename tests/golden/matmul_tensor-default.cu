@@ -24,8 +24,8 @@ struct Tile {
 
     __device__ __forceinline__ Tile(int number, int m, int n) {
         const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
-        matrix = number / (tiles_m * tiles_n);
-        const int tile = number - matrix * (tiles_m * tiles_n);
+        matrix = 0;
+        const int tile = number;
         const int band = tile / (GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
         const int height = min(GROUP, tiles_m - band * GROUP);
         row = (band * GROUP + rest % height) * TILE_M;
@@ -277,7 +277,9 @@ matmul_tensor(const element* __restrict__ a, const element* __restrict__ b, resu
         copies_end_group();
     };
 #pragma unroll
-    for (int step = 0; step < STAGES - 1; step++) fill(step);
+    for (int step = 0; step < STAGES - 1; step++) {
+        fill(step);
+    }
 
     FragmentC sums[ROWS][COLS] = {};
     Fragments fragments;
@@ -294,7 +296,9 @@ matmul_tensor(const element* __restrict__ a, const element* __restrict__ b, resu
         for (int i = 0; i < STEPS; i++) {
             read(fragments, from, from + A_BYTES, i, row, col);
             if (i == 0) fill(step + STAGES - 1);
-            if (i == STEPS - 1) landed();
+            if (i == STEPS - 1) {
+                landed();
+            }
             multiply(sums, fragments);
         }
         slot = slot + 1 == STAGES ? 0 : slot + 1;

@@ -24,8 +24,8 @@ struct Tile {
 
     __device__ __forceinline__ Tile(int number, int m, int n) {
         const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
-        matrix = number / (tiles_m * tiles_n);
-        const int tile = number - matrix * (tiles_m * tiles_n);
+        matrix = 0;
+        const int tile = number;
         const int band = tile / (GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
         const int height = min(GROUP, tiles_m - band * GROUP);
         row = (band * GROUP + rest % height) * TILE_M;
@@ -64,6 +64,7 @@ constexpr int STAGES = 4;  // slots of the ring, each of a step along k
 constexpr int SPAN = 128 / sizeof(element);  // elements of a line of 128 bytes
 constexpr int A_BYTES = BLOCK_M * BLOCK_K * sizeof(element), B_BYTES = BLOCK_N * BLOCK_K * sizeof(element);
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int BROUGHT_BYTES = STAGE_BYTES;
 constexpr int RESULT_SPAN = 128 / sizeof(result);  // elements of C in a line of 128 bytes
 constexpr int STRIPS = BLOCK_N / RESULT_SPAN;  // such lines side by side in a row of the tile
 constexpr int ROOMS = 2;  // for one strip of a warp's 16 rows each
@@ -105,14 +106,17 @@ __device__ __forceinline__ void trap_if_gave_up(unsigned gave_up) {
 
 struct alignas(64) TensorMap { unsigned char bytes[128]; };
 
+// The map itself is on its way to where the first box will need it.
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
+
 // The box whose first element is (x, y) of matrix z comes to shared memory at `to`, and is told at `barrier`.
 __device__ __forceinline__ void load_box(unsigned to, const TensorMap& map, int x, int y, int z, unsigned barrier) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, { %2, %3, %4}], [%5];"
-                 ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+                 ::"r"(to), "l"(&map), "r"(x), "r"(y), "r"(barrier) : "memory");
 }
 __device__ __forceinline__ void store_box(const TensorMap& map, unsigned from, int x, int y, int z) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, { %1, %2, %3}], [%4];"
-                 ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(from) : "memory");
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+                 ::"l"(&map), "r"(x), "r"(y), "r"(from) : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 // All but the last PENDING stores of this thread have been read from shared memory.
@@ -313,7 +317,21 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
     extern __shared__ __align__(128) unsigned char memory[];  // 230480 bytes, sized by the launch
     const Shared shared(memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (threadIdx.x == 0) {
+    const int tiles = count_tiles(m, n, batch), steps = (k - 1) / BLOCK_K + 1;
+    const int unit = blockIdx.x, units = gridDim.x;  // blocks, or clusters, that take tiles
+    const int begin = 0, end = steps;
+    // Has the tiles of a step of k brought to a slot, once nobody reads it.
+    const auto feed = [&](const Tile& tile, int step, const Slot& slot) {
+        const int row = tile.row, col = tile.col;
+        barrier_expect(shared.full + slot.number * 8, BROUGHT_BYTES);
+        bring_a(shared, slot.number, map_a, step * BLOCK_K, row, tile.matrix);
+        bring_b(shared, slot.number, map_b, step * BLOCK_K, col, tile.matrix);
+    };
+    const int fed = min(STAGES, end - begin);  // steps whose tiles are asked for at once: all slots are free
+
+    if (warp == GROUPS * 4 && lane == 0) {
+        prefetch_map(map_a);
+        prefetch_map(map_b);
         for (int slot = 0; slot < STAGES; slot++) {
             barrier_make(shared.full + slot * 8, 1);
             barrier_make(shared.empty + slot * 8, GROUPS * 4);  // warps that read it
@@ -322,25 +340,21 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
         // The barriers are made before anyone uses them: other threads, other blocks of the cluster, and TMA.
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("griddepcontrol.wait;" ::: "memory");  // the operands have been packed: this kernel began before
+        const Tile tile(unit, m, n);
+        for (int i = 0; i < fed; i++) feed(tile, begin + i, Slot(i));
     }
     __syncthreads();
-    const int tiles = count_tiles(m, n, batch), steps = (k - 1) / BLOCK_K + 1;
-    const int unit = blockIdx.x, units = gridDim.x;  // blocks, or clusters, that take tiles
-    const int begin = 0, end = steps;
-
     if (warp >= GROUPS * 4) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // the others want them
         if (warp == GROUPS * 4 && lane == 0) {
-            Slot slot(0);
-            for (int number = unit; number < tiles; number += units) {
+            Slot slot(fed);
+            int first = begin + fed;  // of the first tile's steps, that is still to be fed
+            for (int number = unit; number < tiles; number += units, first = begin) {
                 const Tile tile(number, m, n);
-                const int row = tile.row, col = tile.col;
-                for (int step = begin; step < end; step++) {
+                for (int step = first; step < end; step++, slot.next()) {
                     barrier_wait(shared.empty + slot.number * 8, slot.parity ^ 1, shared.gave_up);
-                    barrier_expect(shared.full + slot.number * 8, STAGE_BYTES);
-                    bring_a(shared, slot.number, map_a, step * BLOCK_K, row, tile.matrix);
-                    bring_b(shared, slot.number, map_b, step * BLOCK_K, col, tile.matrix);
-                    slot.next();
+                    feed(tile, step, slot);
                 }
             }
         }
@@ -439,6 +453,7 @@ matmul_tensor_pack(const __grid_constant__ TensorMap map_a, const __grid_constan
                    const element* __restrict__ a, const element* __restrict__ b, result* c, const result* addend,
                    const result* __restrict__ bias, void* scratch, float alpha, float beta, int m, int n, int k,
                    int batch, int a_pitch, int b_pitch, int c_pitch, int a_step, int b_step, int c_step) {
+    asm volatile("griddepcontrol.launch_dependents;");  // the next kernel may prepare itself, and wait for this one's end
     const int matrix = blockIdx.z * 32768 + blockIdx.y;
     if (matrix >= batch) return;  // the whole block
     const int a_lines = m, a_line = k;

@@ -158,6 +158,10 @@ def covering(kernel: Kernel, problem: Problem, device: DeviceInfo, seed: int) ->
     return found
 
 
+NOT_EMULATED: Mapping[str, set[tuple[str, bool]]] = {"matmul_tensor": {("flat", True)}}
+"""Traits, as they are of no variant that the emulator runs."""
+
+
 def domains_of(kernel: Kernel, device: DeviceInfo) -> dict[str, Sequence[Value]]:
     """All values of the parameters, but those that the device does not run."""
     rest = EMULATED.get(kernel.name, {}) if device.kind == "emulator" else {}

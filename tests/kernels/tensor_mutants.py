@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mutants import BARRIER, MISALIGNED, RACE, STORE, WRONG, Mutant, Sizes, of
+from mutants import BARRIER, LOAD, MISALIGNED, RACE, STORE, WRONG, Mutant, Sizes, of
 
 from autotile.types import Value
 
@@ -114,4 +114,20 @@ PACKS = [
     ),
 ]  # fmt: skip
 
-MUTANTS = [*RINGS, *RESULTS, *PACKS]
+# ---- lines that are shifted on their way ----------------------------------------------------------------------------
+WHOLE_WORD = "words.high[j] = *reinterpret_cast<const uint4*>(whole"
+SHIFTED = base({"shift": True}, (40, 51, 165))
+SHIFTS = [
+    *of(
+        SHIFTED, "indices",
+        ("shift: the same word twice", "(whole + (behind ? 16 : 0))", "(whole)", WRONG),
+        ("shift: laid down where it is read", "lay(step + STAGES - 1);", "lay(step);", RACE,
+         "*reinterpret_cast<uint4*>(tile + place<WORDS>", READ),
+    ),
+    *of(
+        SHIFTED, "bounds",
+        ("shift: a word beyond the array", " && whole + (behind ? 32 : 16) <= end", "", LOAD, WHOLE_WORD),
+    ),
+]  # fmt: skip
+
+MUTANTS = [*RINGS, *RESULTS, *PACKS, *SHIFTS]

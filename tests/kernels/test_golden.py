@@ -44,7 +44,7 @@ class Point:
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "matmul": ("one_element", "tile32", "large", "large_packed", "few_rows", "one_row"),
-    "matmul_tensor": ("portable", "large", "few_rows"),
+    "matmul_tensor": ("portable", "large"),
 }
 """Presets whose text is unlike the others', of kernels that have many; of any other, all."""
 
@@ -74,6 +74,8 @@ def points() -> list[Point]:
         ),
         Point("matmul", "deep", load_kernel("matmul").presets["deep"], sizes={"m": 256, "n": 256, "k": 65536}),
         Point("matmul", "float16", {"vector": 4}, "float16"),
+        Point("matmul_tensor", "few_rows", tensor["few_rows"], sizes={"m": 16}),
+        Point("matmul_tensor", "portable_odd", tensor["portable_odd"], sizes={"m": ODD, "n": ODD, "k": ODD}),
         Point("matmul_tensor", "tall-unaligned", tensor["tall"], sizes={"m": ODD, "n": ODD, "k": ODD}),
         Point("matmul_tensor", "in_turns-epilogue", tensor["in_turns"], sizes={"addend": 1, "bias": 1, "gelu": 1}),
         Point("matmul_tensor", "large-tf32-turned", {**tensor["large"], "block_k": 32}, "tf32", {"a_turned": 1}),

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from samples import covering, drawn, elsewhere, emulated_points, feasible, problems_of, sparingly
+from samples import NOT_EMULATED, covering, drawn, elsewhere, emulated_points, feasible, problems_of, sparingly
 
 from autotile.build import Builder
 from autotile.devices.base import Workload
@@ -151,4 +151,4 @@ def test_the_sample_is_wide_enough_to_mean_something(name: str) -> None:
         for number, configuration in enumerate(tried):
             for problem in feasible(kernel, in_turn(name, problems, number), DEVICE.info, configuration):
                 unseen -= set(kernel.traits_of(problem, configuration).items())
-    assert not unseen, "traits whose text was not tried"
+    assert unseen == NOT_EMULATED.get(name, set()), "traits whose text was not tried"

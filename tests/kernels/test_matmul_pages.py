@@ -16,15 +16,25 @@ STORY = (ROOT / "docs" / "matmul.md").read_text(encoding="utf-8")
 KERNEL = load_kernel("matmul")
 
 
-def rows_of(heading: str) -> list[str]:
+TENSOR = load_kernel("matmul_tensor")
+TENSOR_README = (TENSOR.folder / "README.md").read_text(encoding="utf-8")
+PYTORCH = {"mm", "addmm", "bmm", "baddbmm", "_int_mm", "_scaled_mm", "allow_tf32"}
+CASES = {"nt", "tn", "tt", "wide"}
+
+
+def rows_of(heading: str, page: str = README) -> list[str]:
     """The names in the first column of the table below a heading."""
-    section = README.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    section = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
 def test_every_parameter_has_a_row_and_no_other() -> None:
     assert sorted(rows_of("The parameters")) == sorted(parameter.name for parameter in KERNEL.parameters)
+
+
+def test_every_parameter_on_tensor_cores_has_a_row_and_no_other() -> None:
+    assert rows_of("The parameters", TENSOR_README) == [parameter.name for parameter in TENSOR.parameters]
 
 
 def test_everything_that_a_problem_may_say_has_a_row() -> None:
@@ -55,7 +65,7 @@ def test_names_in_the_story_are_those_of_the_kernel() -> None:
     """What is renamed is renamed here too."""
     values = {str(value) for parameter in KERNEL.parameters for value in parameter.values}
     declared = (*KERNEL.parameters, *KERNEL.traits, *KERNEL.switches)
-    known = {*(each.name for each in declared), *KERNEL.presets, *values, "winner"}
+    known = {*(each.name for each in declared), *KERNEL.presets, *values, "winner"} | PYTORCH | CASES
     quoted = set(re.findall(r"`(\w*[a-z]\w*)`", STORY))
     assert quoted - known == set()
     assert {"early_barrier", "large", "fits_m", "addend", "k_major"} <= quoted

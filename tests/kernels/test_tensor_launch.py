@@ -91,21 +91,27 @@ def test_tier_mma_has_none() -> None:
 
 def test_maps_of_whole_operands() -> None:
     assert launch("large").maps == (
-        TensorMap(A, "bfloat16", 0, (640, 512, 1), (1280, 512 * 1280), (64, 128, 1)),
-        TensorMap(B, "bfloat16", 0, (768, 640, 1), (1536, 640 * 1536), (64, 64, 1)),
-        TensorMap(C, "bfloat16", 0, (768, 512, 1), (1536, 512 * 1536), (64, 16, 1)),
+        TensorMap(A, "bfloat16", 0, (640, 512), (1280,), (64, 128)),
+        TensorMap(B, "bfloat16", 0, (768, 640), (1536,), (64, 64)),
+        TensorMap(C, "bfloat16", 0, (768, 512), (1536,), (64, 16)),
     )
 
 
 def test_maps_of_turned_operands() -> None:
     """Boxes are 128 bytes of a line as it is stored, and as many lines as a tile has."""
     a, b, _ = launch("large", a_turned=1, b_turned=1).maps
-    assert (a.sizes, a.strides_bytes, a.box) == ((512, 640, 1), (1024, 640 * 1024), (64, 64, 1))
-    assert (b.sizes, b.strides_bytes, b.box) == ((640, 768, 1), (1280, 768 * 1280), (64, 256, 1))
+    assert (a.sizes, a.strides_bytes, a.box) == ((512, 640), (1024,), (64, 64))
+    assert (b.sizes, b.strides_bytes, b.box) == ((640, 768), (1280,), (64, 256))
+
+
+@pytest.mark.parametrize(("m", "rows"), [(1, 16), (16, 16), (17, 64)])
+def test_of_few_rows_no_more_are_brought(m: int, rows: int) -> None:
+    assert launch("few_rows", m=m).maps[0].box == (64, rows)
+    assert launch("few_rows", m=m, b_turned=1, batch=2).maps[0].box == (64, rows, 1)
 
 
 def test_maps_of_a_batch_with_gaps() -> None:
-    """What lies beyond a line, and beyond a matrix, is outside of the map."""
+    """What lies beyond a line, and beyond a matrix, is outside of the map. One matrix has no third dimension."""
     pitched = {"m": 70, "n": 44, "k": 50, "batch": 3, "a_pitch": 80, "b_pitch": 88, "a_step": 90, "b_step": 60}
     found = launch("small", c_pitch=48, c_step=71, **pitched)
     a, b = found.maps
@@ -124,7 +130,7 @@ def test_maps_of_a_batch_with_gaps() -> None:
 def test_boxes_are_128_bytes_wide_in_every_type(dtype: str, span: int, result: str, result_span: int) -> None:
     a, b, c = launch("large", dtype, {"block_k": span}, b_turned=1, wide=1).maps
     assert [(one.dtype, one.box) for one in (a, b, c)] == [
-        (dtype, (span, 128, 1)), (dtype, (span, 256, 1)), (result, (result_span, 16, 1)),
+        (dtype, (span, 128)), (dtype, (span, 256)), (result, (result_span, 16)),
     ]  # fmt: skip
 
 
@@ -148,8 +154,8 @@ def test_maps_of_packed_operands_lie_in_the_scratch_memory() -> None:
 
 def test_what_is_turned_as_it_is_packed_is_mapped_as_it_is_multiplied() -> None:
     a, b, _ = launch("small", "tf32", {"block_k": 32}, m=36, n=48, k=50, a_turned=1).maps
-    assert a == TensorMap(SCRATCH, "tf32", 0, (50, 36, 1), (208, 36 * 208), (32, 64, 1))
-    assert b == TensorMap(SCRATCH, "tf32", 36 * 208, (50, 48, 1), (208, 48 * 208), (32, 128, 1))
+    assert a == TensorMap(SCRATCH, "tf32", 0, (50, 36), (208,), (32, 64))
+    assert b == TensorMap(SCRATCH, "tf32", 36 * 208, (50, 48), (208,), (32, 128))
 
 
 @pytest.mark.parametrize("asked", [{}, {"m": 511, "n": 767, "k": 639}, {"n": 44, "c_pitch": 48, "b_pitch": 48}])
@@ -173,6 +179,16 @@ def test_every_map_is_one_that_the_driver_takes() -> None:
                 assert all(stride % 16 == 0 for stride in one.strides_bytes)
                 assert one.box[0] * itemsize == 128
                 assert max(one.box) <= 256
+
+
+@pytest.mark.parametrize("asked", [{}, {"m": 511, "n": 767, "k": 639}])
+def test_tier_wgmma_may_begin_while_its_operands_are_packed(asked: dict[str, int]) -> None:
+    """It waits for them itself; tier mma begins once they are there."""
+    for point in KERNEL.presets:
+        found, problem = launch(point, **asked), KERNEL.problem({**SIZES, **asked})
+        text = render(KERNEL, problem, KERNEL.configuration(KERNEL.presets[point])).text
+        assert found.overlap == (point in WGMMA)
+        assert ("griddepcontrol.wait" in text) == (point in WGMMA and bool(found.before))
 
 
 # ---- on the emulator ------------------------------------------------------------------------------------------------

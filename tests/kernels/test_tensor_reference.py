@@ -98,3 +98,15 @@ def test_a_wide_result_is_bound_more_tightly(dtype: str) -> None:
     assert KERNEL.result_type(wide).name == "float32"
     inputs = made(narrow, 8)
     assert (results(inputs, wide)[1] < results(inputs, narrow)[1]).all()
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("float8_e4m3fn", 448.0), ("float8_e5m2", 57344.0)])
+def test_what_is_beyond_a_float8_becomes_its_largest_number(dtype: str, largest: float) -> None:
+    sizes = {"m": 3, "n": 2, "k": 4}
+    inputs = made(KERNEL.problem(sizes, dtype), 8)
+    inputs["a"][0] = np.array([[largest] * 4, [-largest] * 4, [np.nan] * 4], inputs["a"].dtype)
+    inputs["b"][0] = np.array([[8, 0]] * 4, inputs["b"].dtype)
+    c, _ = results(inputs, KERNEL.problem(sizes, dtype))
+    assert np.array_equal(c[0], [[largest, 0], [-largest, 0], [np.nan, np.nan]], equal_nan=True)
+    c, _ = results(inputs, KERNEL.problem({**sizes, "wide": 1}, dtype))
+    assert c[0, 0, 0] == largest * 8 * 4 * 1.5

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotile.devices.cuda import prepared
+from autotile.devices.cuda import launching
 from autotile.devices.cuda.prepared import Moving, PreparedCall, PreparedLaunch
 from autotile.types import SCRATCH
 
@@ -29,7 +29,7 @@ class Driver:
         return self.launch
 
     def launch(self, config: Any, function: Any, parameters: Any, extra: None) -> int:
-        given = ctypes.cast(config, ctypes.POINTER(prepared.LaunchConfig)).contents
+        given = ctypes.cast(config, ctypes.POINTER(launching.LaunchConfig)).contents
         return self.note(function, tuple(given.grid), tuple(given.block), given.shared_bytes, given.stream, parameters)
 
     def cuLaunchKernel(self, function: Any, *given: Any) -> int:  # noqa: N802
@@ -55,7 +55,7 @@ CALLS = [
 @pytest.mark.parametrize("extended", [True, False])
 def test_what_the_driver_is_given(monkeypatch: pytest.MonkeyPatch, extended: bool) -> None:
     driver = Driver(KINDS, extended)
-    monkeypatch.setattr(prepared, "libcuda", lambda: driver)
+    monkeypatch.setattr(launching, "libcuda", lambda: driver)
     launch = PreparedLaunch(None, CALLS, ARGUMENTS)
     far = (1 << 47) + 256
     defaults = (np.float32(0.1), np.float64(0.1))
@@ -75,7 +75,7 @@ def test_what_the_driver_is_given(monkeypatch: pytest.MonkeyPatch, extended: boo
 def test_threads_do_not_mix_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     """One launches while another is about to: between writing the arguments and the driver's reading them."""
     driver = Driver([ctypes.c_uint64, ctypes.c_uint64])
-    monkeypatch.setattr(prepared, "libcuda", lambda: driver)
+    monkeypatch.setattr(launching, "libcuda", lambda: driver)
     launch = PreparedLaunch(None, CALLS[:1], [Moving(0), Moving(1)])
 
     def meanwhile() -> None:
@@ -91,7 +91,7 @@ def test_threads_do_not_mix_their_arguments(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_array_that_is_two_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver([ctypes.c_uint64] * 3)
-    monkeypatch.setattr(prepared, "libcuda", lambda: driver)
+    monkeypatch.setattr(launching, "libcuda", lambda: driver)
     launch = PreparedLaunch(None, CALLS[:1], [Moving(0), Moving(1), Moving(0)])
     assert launch.launch([3, 4], 0) == 0
     assert driver.seen[0][-1] == [3, 4, 3]
