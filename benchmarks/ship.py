@@ -69,6 +69,8 @@ def shipped(record: Record, build: Callable[[Source, Record], Binary]) -> Record
     if not record.proven or record.identity.estimated:
         raise Refused("it is an estimate, or was not proven")
     kernel = load_kernel(record.problem.kernel)
+    # What could not be tuned yet was as it is by default.
+    record = replace(record, configuration=kernel.configuration(record.configuration))
     if kernel.launch_of(record.problem, record.configuration) != record.launch:
         raise Refused("it is launched in another way today")
     source = render(kernel, record.problem, record.configuration)
