@@ -36,10 +36,11 @@ PROBLEMS: dict[str, dict[str, int]] = {
     "flat": {"m": 16},
     "wide": {"n": 4090, "wide": 1, "bias": 1, "relu": 1},
 }
+BROAD = ("in_turns_wide", "in_turns_shared", "in_turns_deep")
 SPILLS = {
-    **{(point, "wide"): 160 for point in ("in_turns", "tall")},
-    **{(point, problem): 160 for point in ("in_turns_wide", "in_turns_shared") for problem in PROBLEMS},
-    **{(point, "wide"): 1800 for point in ("in_turns_wide", "in_turns_shared")},
+    **{(point, "wide"): 240 for point in ("in_turns", "tall", "tall_shared", "tall_beside")},
+    **{(point, problem): 160 for point in BROAD for problem in PROBLEMS},
+    **{(point, "wide"): 1800 for point in BROAD},
     **{("portable", dtype): 16 for dtype in ("float8_e4m3fn", "float8_e5m2")},
     **{("portable_deep", dtype): 128 for dtype in ("float8_e4m3fn", "float8_e5m2", "tf32")},
 }

@@ -50,7 +50,11 @@ ALONE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         "128 registers where three groups share a block: too few for 256",
     ),
-    (at("in_turns", rooms=3), {}, "a row of the tile has 2 strips of 128 bytes: it is not stored in whole bands of 3"),
+    (
+        at("in_turns", rooms=3, stages=4),
+        {},
+        "a row of the tile has 2 strips of 128 bytes: it is not stored in whole bands of 3",
+    ),
     (at("large", groups=1, stages=3), {}, "256 sums a thread do not fit its registers"),
     (at("small", block_m=128, block_n=192, min_blocks=2, stages=2), {}, "2 blocks of 160 threads with 192 sums each"),
     (at("large", min_blocks=2, wave=0, stages=2, block_n=64), {}, "blocks of several groups reallocate registers"),
