@@ -365,6 +365,15 @@ __device__ __forceinline__ element* packed_b(void* scratch, int matrix, int batc
 }
 
 constexpr int PACKERS = 256;  // threads of a block
+
+// 16 bytes from two words of memory that follow each other, the first `behind` bytes left out.
+__device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, unsigned behind) {
+    unsigned z0 = low.x, z1 = low.y, z2 = low.z, z3 = low.w, z4 = high.x, z5 = high.y, z6 = high.z;
+    if (behind & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = high.w;
+    if (behind & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
+    const unsigned rest = behind % 4 * 8;
+    return {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
+}
 constexpr int SQUARE = 64;  // side of what a block turns
 constexpr int READS = SQUARE * SQUARE / WIDTH / PACKERS;  // words of a thread
 
@@ -380,14 +389,19 @@ __device__ __forceinline__ void turn_lines(element* to, const element* from, int
     const auto place = [](int col, int row) { return &square[col][(row / WIDTH ^ col / WIDTH % GROUPS_OF_COLS) * WIDTH + row % WIDTH]; };
     const int strips = (line - 1) / SQUARE + 1;
     const int first = block / strips * SQUARE, first_col = block % strips * SQUARE;
+    const char *const begin = reinterpret_cast<const char*>(from), *const end = reinterpret_cast<const char*>(from + offset(lines - 1, pitch) + line);
     alignas(16) element read[READS][WIDTH];
 #pragma unroll
     for (int i = 0; i < READS; i++) {
         const int number = i * PACKERS + threadIdx.x, row = number / SIDE_BY_SIDE % SQUARE;
         const int col = (number % SIDE_BY_SIDE + number / (SIDE_BY_SIDE * SQUARE) * SIDE_BY_SIDE) * WIDTH;
         const element* const mine = from + offset(min(first + row, lines - 1), pitch) + first_col + col;
-        if (words && first_col + col + WIDTH <= line) *reinterpret_cast<uint4*>(read[i]) = *reinterpret_cast<const uint4*>(mine);
-        else
+        const unsigned behind = words ? 0 : static_cast<unsigned>(reinterpret_cast<size_t>(mine) % 16);  // bytes, behind a word
+        const char* const whole = reinterpret_cast<const char*>(mine) - behind;
+        if (first_col + col + WIDTH <= line && whole >= begin && whole + (behind ? 32 : 16) <= end) {
+            const uint4 low = *reinterpret_cast<const uint4*>(whole), high = *reinterpret_cast<const uint4*>(whole + (behind ? 16 : 0));
+            *reinterpret_cast<uint4*>(read[i]) = words ? low : shifted(low, high, behind);
+        } else
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) read[i][e] = first_col + col + e < line ? mine[e] : element(0);
     }

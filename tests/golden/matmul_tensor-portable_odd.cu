@@ -160,10 +160,22 @@ __device__ __forceinline__ void copy_tile(unsigned tile, Side& side, int k0, int
 
 // Lines that begin anywhere come by way of registers: two whole words of memory, of which one is made on the way to shared
 // memory. They are asked for before a step is multiplied, and laid down after it.
+constexpr int AHEAD = 6;  // steps by which the L2 cache is asked for their lines before they are needed
 template <int COPIES> struct Shifted {
     uint4 low[COPIES], high[COPIES];
     unsigned behind[COPIES];  // bytes by which a word begins behind `low`
 };
+
+// Has the L2 cache fetch a thread's words of a step.
+template <int WORDS, int COPIES, bool ACROSS> __device__ __forceinline__ void fetch(const Side& side, int k0, int k) {
+    const int line = threadIdx.x / WORDS, word = threadIdx.x % WORDS;
+#pragma unroll
+    for (int j = 0; j < COPIES; j++) {
+        const int row = (ACROSS ? k0 : side.first) + line + j * (THREADS / WORDS), col = (ACROSS ? side.first : k0) + word * WIDTH;
+        if (row < (ACROSS ? k : side.end) && col < (ACROSS ? side.end : k))
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(side.matrix + offset(row, side.pitch) + col));
+    }
+}
 
 template <int WORDS, int COPIES, bool ACROSS>
 __device__ __forceinline__ void ask(Shifted<COPIES>& words, const Side& side, int k0, int k) {
@@ -176,7 +188,8 @@ __device__ __forceinline__ void ask(Shifted<COPIES>& words, const Side& side, in
         const int there = row >= rows ? 0 : max(0, min(cols - col, WIDTH));  // elements of the word
         const element* const from = side.matrix + offset(min(row, rows - 1), side.pitch) + min(col, cols - 1);
         const unsigned behind = static_cast<unsigned>(reinterpret_cast<size_t>(from) % 16);
-        const char* const whole = reinterpret_cast<const char*>(from) - behind;
+        const char *const whole = reinterpret_cast<const char*>(from) - behind, *const later = whole + AHEAD * side.on * sizeof(element);
+        if (later + 16 <= end) asm volatile("prefetch.global.L2 [%0];" ::"l"(later));
         words.behind[j] = 0;
         if (there == WIDTH && whole >= begin && whole + (behind ? 32 : 16) <= end) {
             words.behind[j] = behind;
@@ -335,6 +348,8 @@ matmul_tensor(const element* __restrict__ a, const element* __restrict__ b, resu
         lay_down<A_WORDS>(slot, a_words);
         lay_down<B_WORDS>(slot + A_BYTES, b_words);
     };
+    for (int step = 0; step < min(steps, AHEAD); step++) fetch<A_WORDS, A_COPIES, false>(a_side, step * BLOCK_K, k);
+    for (int step = 0; step < min(steps, AHEAD); step++) fetch<B_WORDS, B_COPIES, true>(b_side, step * BLOCK_K, k);
 #pragma unroll 1
     for (int step = 0; step < STAGES - 1; step++) {
         fill(step);

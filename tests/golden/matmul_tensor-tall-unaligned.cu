@@ -302,10 +302,11 @@ __device__ __forceinline__ void store(Sums& sums, const unsigned char* memory, u
         for (int strip = 0; strip < STRIPS; strip++)
             lay_out(sums[i], strip, rooms + strip * ROOM_BYTES, to, row + i * 64, col + strip * RESULT_SPAN);
         __syncwarp();  // these rows are whole
-        const int first = row + i * 64;
-        store_rows(to.c + offset(first, to.pitch) + col, to.pitch, to.m - first, to.n - col, [=](int r, int byte) {
+        const int first = row + i * 64, first_col = col;
+        store_rows(to.c + offset(first, to.pitch) + first_col, to.pitch, to.m - first, to.n - first_col, [=](int r, int byte) {
             return memory + (rooms - address_of(memory)) + byte / 128 * ROOM_BYTES + r * 128 + ((byte / 16 % 8 ^ (r & 7)) << 4) + byte % 16;
         });
+
     }
 }
 
@@ -403,6 +404,15 @@ __device__ __forceinline__ element* packed_b(void* scratch, int matrix, int batc
 }
 
 constexpr int PACKERS = 256;  // threads of a block
+
+// 16 bytes from two words of memory that follow each other, the first `behind` bytes left out.
+__device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, unsigned behind) {
+    unsigned z0 = low.x, z1 = low.y, z2 = low.z, z3 = low.w, z4 = high.x, z5 = high.y, z6 = high.z;
+    if (behind & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = high.w;
+    if (behind & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
+    const unsigned rest = behind % 4 * 8;
+    return {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
+}
 constexpr int STRIP = 32;  // words that a warp copies of a line ...
 constexpr int BUNCH_OF_LINES = 4;  // ... and of how many lines: their loads are on their way together
 
@@ -438,11 +448,7 @@ __device__ __forceinline__ void copy_lines(element* to, const element* from, int
                 reinterpret_cast<element*>(&word_of_mine)[e] = e < left ? mine(i)[e] : element(0);
         } else if (behind) {
             if (lane == 31 || left <= WIDTH) high = *reinterpret_cast<const uint4*>(whole(i) + 16);  // no neighbour has it
-            unsigned z0 = low[i].x, z1 = low[i].y, z2 = low[i].z, z3 = low[i].w, z4 = high.x, z5 = high.y, z6 = high.z;
-            if (behind & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = high.w;
-            if (behind & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
-            const unsigned rest = behind % 4 * 8;
-            word_of_mine = {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
+            word_of_mine = shifted(low[i], high, behind);
         }
         *reinterpret_cast<uint4*>(to + offset(first_line + i, to_pitch) + word * WIDTH) = word_of_mine;
     }

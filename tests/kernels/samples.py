@@ -181,7 +181,7 @@ def emulated_points(kernel: Kernel) -> list[str]:
 
 WGMMA_ALONE: Mapping[str, set[Value]] = {
     "tier": {"wgmma"}, "block_m": {192}, "block_n": {192}, "stages": {10, 12}, "groups": {2, 3}, "pingpong": {True},
-    "multicast": {"a", "b"}, "cluster": {2, 4, 8},
+    "multicast": {"a", "b"}, "cluster": {2, 4, 8}, "rooms": {1, 2, 3},
 }  # fmt: skip
 
 

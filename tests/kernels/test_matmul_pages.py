@@ -19,6 +19,7 @@ KERNEL = load_kernel("matmul")
 TENSOR = load_kernel("matmul_tensor")
 TENSOR_README = (TENSOR.folder / "README.md").read_text(encoding="utf-8")
 PYTORCH = {"mm", "addmm", "bmm", "baddbmm", "_int_mm", "_scaled_mm", "allow_tf32"}
+INSTRUCTIONS = {"ldmatrix", "griddepcontrol"}
 CASES = {"nt", "tn", "tt", "wide"}
 
 
@@ -58,14 +59,17 @@ def test_what_the_pages_tell_to_run_is_there(page: str) -> None:
     assert searches
     assert [name for name in searches if not (ROOT / "configs" / f"{name}.yaml").is_file()] == []
     assert [name for name in re.findall(r"python (benchmarks/\w+\.py)", page) if not (ROOT / name).is_file()] == []
-    assert [name for name in re.findall(r"--preset (\w+)", page) if name not in KERNEL.presets] == []
+    assert [
+        name for name in re.findall(r"--preset (\w+)", page) if name not in {**KERNEL.presets, **TENSOR.presets}
+    ] == []
 
 
 def test_names_in_the_story_are_those_of_the_kernel() -> None:
     """What is renamed is renamed here too."""
-    values = {str(value) for parameter in KERNEL.parameters for value in parameter.values}
-    declared = (*KERNEL.parameters, *KERNEL.traits, *KERNEL.switches)
-    known = {*(each.name for each in declared), *KERNEL.presets, *values, "winner"} | PYTORCH | CASES
+    parameters = (*KERNEL.parameters, *TENSOR.parameters)
+    values = {str(value) for parameter in parameters for value in parameter.values}
+    declared = (*parameters, *KERNEL.traits, *KERNEL.switches)
+    known = {*(each.name for each in declared), *KERNEL.presets, *values, "winner"} | PYTORCH | CASES | INSTRUCTIONS
     quoted = set(re.findall(r"`(\w*[a-z]\w*)`", STORY))
     assert quoted - known == set()
     assert {"early_barrier", "large", "fits_m", "addend", "k_major"} <= quoted
