@@ -64,9 +64,10 @@ def operand_maps(x: str, side: str) -> list[Map]:
 def operand_values(x: str, side: str) -> tuple[Derived, ...]:
     """What follows from how an operand is stored. Elements that are not 16-bit are multiplied along k alone."""
     turned = f"problem.{x}_turned == 1" if x == "a" else f"problem.{x}_turned == 0"  # its rows lie across k
+    unless = " and not registers" if x == "b" else ""
     return (
-        Derived(f"turn_{x}", f"{turned} and problem.itemsize != 2", f"{x.upper()} is turned as it is packed"),
-        Derived(f"{x}_across", f"{turned} and problem.itemsize == 2", f"{x.upper()}'s tiles are lines across k"),
+        Derived(f"turn_{x}", f"{turned} and problem.itemsize != 2{unless}", f"{x.upper()} is turned as it is packed"),
+        Derived(f"{x}_across", f"{turned} and not turn_{x}", f"{x.upper()}'s tiles are lines across k"),
         Derived(
             f"whole_{x}",
             f"problem.alignment % 16 == 0 and problem.{x}_pitch * problem.itemsize % 16 == 0",
@@ -151,6 +152,7 @@ KERNEL = Kernel(
         Derived("span", "128 // problem.itemsize", "elements in a line of 128 bytes"),
         *operand_values("a", "m"),
         *operand_values("b", "n"),
+        Derived("register_b", "registers and b_across", "B is multiplied from registers"),
         Derived("turn_side", "32 if problem.itemsize == 8 else 64", "side of the squares that are turned at once"),
         Derived(
             "whole_c",
@@ -160,7 +162,8 @@ KERNEL = Kernel(
         ),
         Derived(
             "few_rows",
-            "problem.m <= 16 and block_m == 64 and not a_across and multicast != 'a' and tier == 'wgmma'",
+            "problem.m <= 16 and block_m == 64 and not a_across and multicast != 'a' and tier == 'wgmma' "
+            "and not registers",
             "A's tiles are brought without the rows that A does not have",
         ),
         Derived("a_box_rows", "16 if few_rows else block_m", "rows of A that are brought"),
@@ -186,7 +189,7 @@ KERNEL = Kernel(
         Derived("strips", "block_n * problem.result_itemsize // 128", "lines of 128 bytes in a row of the tile"),
         Derived(
             "strips_at_once",
-            "rooms if rooms else min(2, strips) if whole_c else strips",
+            "1 if registers else rooms if rooms else min(2, strips) if whole_c else strips",
             "strips of C, of 16 rows, that a warp lays out in shared memory at once",
         ),
         Derived(

@@ -71,6 +71,13 @@ PARAMETERS = (
         "of C begin on words, else as many as a row has",
     ),
     Parameter(
+        "registers",
+        (False, True),
+        False,
+        "in tier wgmma: B that is stored across k, of 32-bit elements, is multiplied from registers, in place of being "
+        "turned first",
+    ),
+    Parameter(
         "min_blocks",
         (1, 2, 3, 4),
         1,

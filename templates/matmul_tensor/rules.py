@@ -87,12 +87,23 @@ RULES = (
         "tiles are brought in lines of 128 bytes, {span} elements: block_k must be a multiple, not {block_k}",
     ),
     Rule(
-        f"{WGMMA} or (groups == 2 if pingpong else block_m % (64 * groups) == 0)",
+        f"{WGMMA} or registers or (groups == 2 if pingpong else block_m % (64 * groups) == 0)",
         "{groups} groups: two take turns, and others have 64 rows of the tile each, or a multiple",
     ),
     Rule(
         f"{WGMMA} or groups < 3 or block_n <= 192",
         "four warps' threads have 128 registers where three groups share a block: too few for {block_n} columns",
+    ),
+    Rule(
+        "not registers or tier == 'wgmma' and problem.itemsize == 4 and problem.a_turned == 0 "
+        "and problem.b_turned == 0",
+        "what comes by way of registers is B that is stored across k, of 32-bit elements, where A lies along it, in "
+        "tier wgmma: else registers must be false",
+    ),
+    Rule(
+        "not registers or block_n == 64 * groups and not pingpong and cluster == 1 and rooms == 0",
+        "a group has 64 columns by way of registers: block_n must be {64 * groups}, not {block_n}, pingpong false, "
+        "cluster 1 and rooms 0",
     ),
     Rule(
         f"{WGMMA} or rooms <= strips and (whole_c or strips % max(1, rooms) == 0)",
