@@ -29,6 +29,11 @@ STARTS: dict[str, tuple[Mapping[str, Value], ...]] = {
 """Kernels whose space is too large to be enumerated as it is declared (a search narrows it), and what walks over it
 begin from, beside the named points."""
 
+MEANT_FOR: Mapping[str, tuple[str, ...]] = {
+    "tall_words": ("tf32",), "tall_registers": ("tf32",), "large_bytes": ("float8_e4m3fn", "float8_e5m2", "int8"),
+}  # fmt: skip
+"""Presets of the matmul on tensor cores that are not for its first type."""
+
 EMULATED: Mapping[str, Mapping[str, Sequence[Value]]] = {"matmul_tensor": {"tier": ("mma",)}}
 """Kernels some of whose variants ask for what the emulator does not have, and the values that leave out those alone."""
 
@@ -182,6 +187,7 @@ def emulated_points(kernel: Kernel) -> list[str]:
 WGMMA_ALONE: Mapping[str, set[Value]] = {
     "tier": {"wgmma"}, "block_m": {192}, "block_n": {192}, "stages": {10, 12}, "groups": {2, 3}, "pingpong": {True},
     "multicast": {"a", "b"}, "cluster": {2, 4, 8}, "rooms": {1, 2, 3},
+    "registers": {True},
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from compiled import compiled
+from samples import MEANT_FOR
 
 from autotile.build.nvcc import find_nvcc
 from autotile.codegen import render
@@ -38,7 +39,7 @@ PROBLEMS: dict[str, dict[str, int]] = {
 }
 BROAD = ("in_turns_wide", "in_turns_shared", "in_turns_deep")
 SPILLS = {
-    **{(point, "wide"): 240 for point in ("in_turns", "tall", "tall_shared", "tall_beside")},
+    **{(point, "wide"): 240 for point in ("in_turns", "tall", "tall_shared", "tall_beside", "tall_words")},
     **{(point, problem): 160 for point in BROAD for problem in PROBLEMS},
     **{(point, "wide"): 1800 for point in BROAD},
     **{("portable", dtype): 16 for dtype in ("float8_e4m3fn", "float8_e5m2")},
@@ -55,6 +56,7 @@ USUAL = {
     ("small", "aligned", "int8", "sm_90"),
     ("few_rows", "turned", "tf32", "sm_90"),
     ("few_rows", "flat", "bfloat16", "sm_90"),
+    ("tall_registers", "aligned", "tf32", "sm_90"),
     ("small", "wide", "float8_e4m3fn", "sm_90"),
     ("small", "odd", "float8_e5m2", "sm_90"),
     ("portable", "aligned", "bfloat16", "sm_80"),
@@ -66,11 +68,19 @@ USUAL = {
 compiled where slow tests are asked for."""
 
 
+def fits(point: str, problem: str) -> bool:
+    """A that is stored across k is turned, which is not for what comes by way of registers."""
+    return not (KERNEL.presets[point].get("registers") and PROBLEMS[problem].get("a_turned"))
+
+
 def every() -> Iterator[tuple[str, str, str, str]]:
     """Preset, problem, type and arch: all problems in bfloat16, one in each other type."""
     for point, values in KERNEL.presets.items():
         archs = ("sm_90",) if values.get("tier") == "wgmma" else ("sm_80", "sm_90")
         for arch in archs:
+            if point in MEANT_FOR:
+                yield from ((point, problem, MEANT_FOR[point][0], arch) for problem in PROBLEMS if fits(point, problem))
+                continue
             yield from ((point, problem, "bfloat16", arch) for problem in PROBLEMS)
             for dtype in KERNEL.dtypes[1:]:
                 if (dtype == "float64" and point != "plain") or ("float8" in dtype and arch == "sm_80"):
@@ -94,7 +104,9 @@ def fitted(point: str, problem: Problem, gpu: DeviceInfo) -> Configuration:
     long."""
     values: dict[str, Any] = dict(KERNEL.presets[point])
     itemsize = KERNEL.problem_scope(problem)["problem.itemsize"]
-    if values.get("tier") == "wgmma" or ("block_k" in values and itemsize > 2):
+    if point in MEANT_FOR:
+        pass
+    elif values.get("tier") == "wgmma" or ("block_k" in values and itemsize > 2):
         values["block_k"] = values["block_k"] * 2 // itemsize
     stages = KERNEL.configuration(values)["stages"]
     for fewer in range(int(stages), 1, -1):

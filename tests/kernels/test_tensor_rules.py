@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from samples import MEANT_FOR
 
 from autotile.devices.gpus import find_gpu
 from autotile.kernels import load_kernel
@@ -50,6 +51,8 @@ ALONE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         "128 registers where three groups share a block: too few for 256",
     ),
+    (at("tall", registers=True), {}, "what comes by way of registers is B that is stored across k, of 32-bit elements"),
+    (at("tall_registers", block_n=192, stages=3), {"dtype": "tf32"}, "block_n must be 128, not 192, pingpong false"),
     (
         at("in_turns", rooms=3, stages=4),
         {},
@@ -108,7 +111,8 @@ def test_every_rule_has_its_case() -> None:
 
 @pytest.mark.parametrize("point", PRESETS)
 def test_a_preset_is_refused_by_none(point: str) -> None:
-    assert said(at(point), {}) == []
+    for dtype in MEANT_FOR.get(point, ("bfloat16",)):
+        assert said(at(point), {"dtype": dtype}) == []
     if KERNEL.configuration(at(point))["tier"] == "mma":
         assert said(at(point), {"device": "a100"}) == []
 
