@@ -56,6 +56,10 @@ class DeviceInfo:
             "device.compute_capability": self.compute_capability
         }
 
+    def rate_tflops(self, dtype: str, tensor_cores: bool) -> float:
+        """The peak of a kernel whose products are, or are not, those of tensor cores."""
+        return self.peak_tflops(dtype) if tensor_cores else self.plain_tflops(dtype)
+
     def plain_tflops(self, dtype: str) -> float:
         """The peak without tensor cores: doubles at half the float32 rate at most, whatever the data sheet's tensor
         peak, all else at float32's."""

@@ -122,7 +122,9 @@ def _put_together(
         units_ms=dict(evidence.estimated.units_ms),
         alone=evidence.estimated.alone,
         occupancy=occupancy_of(device, launch.threads, launch.blocks, shared_bytes, machine.registers),
-        roofline=roofline(device, problem.dtype, flops, least_bytes, time_ms, measured_ms is None),
+        roofline=roofline(
+            device, problem.dtype, flops, least_bytes, time_ms, measured_ms is None, variant.kernel.tensor_cores
+        ),
         shared_bytes=shared_bytes,
         spill_bytes=machine.spill_bytes,
         waited_loads=trace.main.work.loads,

@@ -1,7 +1,8 @@
 """Where a problem stands under a GPU's two ceilings: arithmetic, and the bandwidth of its memory.
 
 Attainable = min(peak, bandwidth × FLOP a byte) (Williams, Waterman, Patterson: "Roofline", CACM 52/4, 2009), with the
-bytes that the work needs at least. Peaks are the data sheet's, at the boost clock, without tensor cores.
+bytes that the work needs at least. Peaks are the data sheet's, at the boost clock; those of tensor cores are taken for
+a kernel that uses them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ MEMORY, ARITHMETIC = "memory", "arithmetic"
 
 
 def roofline(
-    device: DeviceInfo, dtype: str, flops: int, least_bytes: int, time_ms: float, estimated: bool = True
+    device: DeviceInfo,
+    dtype: str,
+    flops: int,
+    least_bytes: int,
+    time_ms: float,
+    estimated: bool = True,
+    tensor_cores: bool = False,
 ) -> Roofline:
-    """`time_ms` is the variant's."""
-    peak = device.plain_tflops(dtype)
+    """`time_ms` is the variant's; `tensor_cores`: its products are theirs."""
+    peak = device.rate_tflops(dtype, tensor_cores)
     memory_ms = least_bytes / (device.bandwidth_gbs * 1e6)
     arithmetic_ms = flops / (peak * 1e9)
     return Roofline(

@@ -94,6 +94,7 @@ class Kernel:
     atomics do; of any other, a result that moves is a race.
     `instead` names other folders that serve under this kernel's name, each some dtypes on some devices, also such as
     this kernel does not have; the first that fits does (see instead.py).
+    `tensor_cores` says that its products are theirs: estimates and rooflines take the rate of these.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Kernel:
     trace_sizes: tuple[str, ...] = ()
     effort: str = ""
     deterministic: bool = True
+    tensor_cores: bool = False
     instead: tuple[Instead, ...] = ()
     entry: str = ""
     folder: Path = Path()

@@ -102,7 +102,7 @@ class Trace:
         return estimate(
             [entry.work for entry in self.entries], device, flops=kernel.flops_of(problem),
             least_bytes=kernel.bytes_of(problem), dtype=problem.dtype, scratch_bytes=variant.launch.scratch_bytes,
-            registers=registers,
+            registers=registers, tensor_cores=kernel.tensor_cores,
         )  # fmt: skip
 
 

@@ -189,7 +189,7 @@ KERNEL = Kernel(
         Derived("strips", "block_n * problem.result_itemsize // 128", "lines of 128 bytes in a row of the tile"),
         Derived(
             "strips_at_once",
-            "1 if registers else rooms if rooms else min(2, strips) if whole_c else strips",
+            "1 if registers else rooms if rooms else strips if strips == 3 and not whole_c else min(2, strips)",
             "strips of C, of 16 rows, that a warp lays out in shared memory at once",
         ),
         Derived(
@@ -244,6 +244,7 @@ KERNEL = Kernel(
     ),
     presets=PRESETS["PRESETS"],
     baseline="plain",
+    tensor_cores=True,
     reference=NUMERICS["reference"],
     error_bound=NUMERICS["error_bound"],
     flops="2 * problem.batch * problem.m * problem.n * problem.k",

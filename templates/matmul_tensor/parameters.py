@@ -67,8 +67,8 @@ PARAMETERS = (
         "rooms",
         (0, 1, 2, 3),
         0,
-        "strips of C, 128 bytes wide, that a warp lays out in shared memory at once, in tier wgmma; 0: two where rows "
-        "of C begin on words, else as many as a row has",
+        "strips of C, 128 bytes wide, that a warp lays out in shared memory at once, in tier wgmma; 0: two, or three "
+        "where rows of C begin anywhere and have as many",
     ),
     Parameter(
         "registers",

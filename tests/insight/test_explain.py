@@ -312,6 +312,9 @@ def test_the_roofline_is_the_data_sheets() -> None:
     assert line.attainable_ms == pytest.approx(2.054, abs=1e-3)
     assert line.percent == pytest.approx(51.4, abs=0.1)
     assert roofline(H200, "float64", 1, 1, 1.0).peak_tflops == pytest.approx(33.5, abs=0.1)  # without tensor cores
+    with_tensor_cores = roofline(H200, "bfloat16", 1, 1, 1.0, tensor_cores=True)
+    assert with_tensor_cores.peak_tflops == pytest.approx(H200.peak_tflops("bfloat16"))
+    assert roofline(H200, "bfloat16", 1, 1, 1.0).peak_tflops == pytest.approx(H200.fp32_tflops)
     assert roofline(H200, "float32", 0, 48 * 10**8, 1.0).attainable_ms == pytest.approx(1.0)
 
 

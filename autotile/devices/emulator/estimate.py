@@ -8,7 +8,7 @@ Each function of a launch keeps some units of the GPU busy, each for the time th
     L2           the sectors that loads ask for beyond what the first cache still holds, and those of stores; a sector
                  that is stored in part costs more
     LSU          a global request takes a pass for every line of 128 bytes, a shared one for every wavefront
-    arithmetic   the problem's flops at the peak rate of its type without tensor cores
+    arithmetic   the problem's flops at the peak rate of its type, with tensor cores if the kernel uses these
     issue        the slots that requests take with the instructions around them
     latency      what a block waits for: its start and its end, memory (asynchronous copies share one wait, the more of
                  them are under way), the other blocks of a cluster. As many blocks as fit a multiprocessor wait side by
@@ -86,6 +86,7 @@ def estimate(
     dtype: str,
     scratch_bytes: int = 0,
     registers: int | None = None,
+    tensor_cores: bool = False,
 ) -> Estimate:
     """The modelled time of one launch. `works` begins with the main function, which has all the arithmetic.
 
@@ -96,7 +97,8 @@ def estimate(
         main = number == 0
         moved = least_bytes + scratch_bytes if main else min(1.5 * scratch_bytes, _touched_bytes(work))
         resident = _resident(work, device, registers if main else STEP_REGISTERS)
-        units = _units_ms(work, device, flops if main else 0, moved, dtype, resident)
+        arithmetic_ms = flops / (device.rate_tflops(dtype, tensor_cores) * 1e9) if main else 0.0
+        units = _units_ms(work, device, arithmetic_ms, moved, resident)
         for name, unit_ms in units.items():
             sums[name] = sums.get(name, 0.0) + unit_ms
         own = _hiding(work, resident) / resident
@@ -135,7 +137,7 @@ def _touched_bytes(work: Work) -> float:
 
 
 def _units_ms(
-    work: Work, device: DeviceInfo, flops: int, moved_bytes: float, dtype: str, resident: int
+    work: Work, device: DeviceInfo, arithmetic_ms: float, moved_bytes: float, resident: int
 ) -> dict[str, float]:
     share = work.blocks / device.sm_count
     busiest = math.ceil(share) / share if share < FEW_WAVES else 1.0  # the multiprocessor with the most blocks
@@ -149,7 +151,7 @@ def _units_ms(
         "DRAM": moved_bytes / (device.bandwidth_gbs * 1e6) * _pieces(work),
         "L2": _l2_sectors(work, device, resident) * SECTOR_BYTES / (L2_BYTES_A_CLOCK * clocks_a_ms),
         "LSU": LSU_CLOCKS * passes / clocks_a_ms / hiding,
-        "arithmetic": flops / (device.plain_tflops(dtype) * 1e9) * busiest / hiding,
+        "arithmetic": arithmetic_ms * busiest / hiding,
         "issue": SLOTS_A_REQUEST * requests / (ISSUE_SLOTS * clocks_a_ms) / hiding,
         "latency": waves * _block_us(work, missed / max(work.load_sectors, 1.0)) * 1e-3,
     }
