@@ -64,7 +64,12 @@ def choose(
     for match, candidates in (
         (EXACT, _exact(kernel, twins, device, template, store, shipped)),
         (NEAR_PROBLEM, _nearest(kernel, problem, device, _saved(kernel, device.name, store, shipped))),
-        (SAME_ARCH, _nearest(kernel, problem, device, _of_arch(device.arch, _saved(kernel, None, store, shipped)))),
+        (
+            SAME_ARCH,
+            _twins_first(
+                twins, _nearest(kernel, problem, device, _of_arch(device.arch, _saved(kernel, None, store, shipped)))
+            ),
+        ),
     ):
         for candidate in candidates:
             record = candidate.record
@@ -123,6 +128,11 @@ def _saved(
     yield from (_Candidate(record, False) for record in store.bests(kernel.name, device))
     if shipped is not None:
         yield from (_Candidate(record, True) for record in shipped.bests(kernel.name, device))
+
+
+def _twins_first(twins: Sequence[Problem], candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:
+    """What was found for the very problem on a sister device knows more of it than a forecast does."""
+    yield from sorted(candidates, key=lambda candidate: candidate.record.problem not in twins)
 
 
 def _of_arch(arch: str, candidates: Iterable[_Candidate]) -> Iterator[_Candidate]:

@@ -15,13 +15,13 @@ ALONE = {**WGMMA, "block_m": 64, "block_n": 128, "stages": 8, "groups": 1, "wave
 PRESETS: dict[str, dict[str, Any]] = {
     "plain": {},
     "portable": {
-        "block_m": 128, "block_n": 128, "block_k": 32, "warp_m": 64, "warp_n": 64, "stages": 4, "min_blocks": 2,
+        "block_m": 128, "block_n": 128, "block_k": 32, "warp_m": 64, "warp_n": 64, "stages": 3, "min_blocks": 2,
     },
     "portable_deep": {
         "block_m": 128, "block_n": 256, "block_k": 64, "warp_m": 64, "warp_n": 64, "stages": 3,
     },
-    "portable_small": {"block_k": 64, "stages": 4, "min_blocks": 2},
-    "portable_odd": {"block_k": 64, "stages": 4, "min_blocks": 2, "shift": True},
+    "portable_small": {"block_k": 64, "stages": 3, "min_blocks": 2},
+    "portable_odd": {"block_k": 64, "stages": 3, "min_blocks": 2, "shift": True},
     "portable_rows": {
         "block_m": 16, "block_n": 64, "block_k": 128, "warp_m": 16, "fragments": 2, "stages": 8, "group": 1,
     },

@@ -14,14 +14,17 @@ from autotile.types import Problem
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
-SUM_ROUNDOFF = {"float64": 2.0**-53, "float8_e4m3fn": 2.0**-13, "float8_e5m2": 2.0**-13}
-"""How far off one addition of a tensor core is, at most, of the largest number that it adds. Sums in float32 are cut
+SUM_ROUNDOFF = 2.0**-22
+"""How far off one addition of a tensor core is, at most, of the largest number that it adds, in float32: sums are cut
 off, not rounded, and numbers are shifted to the largest before they are added (Fasi, Higham, Mikaitis and Pranesh,
-Numerical behavior of NVIDIA tensor cores, PeerJ CS 2021): twice the 2⁻²⁴ of rounding, and as much for the shift. Sums
-of float8 products keep some 14 bits on sm_90 (DeepSeek-V3 Technical Report, 2024, §3.3.2)."""
+Numerical behavior of NVIDIA tensor cores, PeerJ CS 2021): twice the 2⁻²⁴ of rounding, and as much for the shift. Four
+products or more are added at once (ibid.)."""
+
+FLOAT8_ROUNDOFF, FLOAT8_AT_ONCE = 2.0**-13, 32
+"""Sums of float8 products keep some 14 bits on sm_90 (DeepSeek-V3 Technical Report, 2024, §3.3.2); 32 come at once."""
 
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
-ORDINARY_SUM_ROUNDOFF = 2.0**-22
+"""What becomes of results beyond it: conversions to float8 saturate (PTX ISA, "cvt", .satfinite)."""
 
 
 def reference(inputs: Arrays, problem: Problem) -> Arrays:
@@ -38,12 +41,10 @@ def reference(inputs: Arrays, problem: Problem) -> Arrays:
 def error_bound(inputs: Arrays, problem: Problem) -> Mapping[str, Array | float]:
     """The most that a right kernel may be off, batch × m × n, float64, elementwise; 0 for int8.
 
-    A sum of k products, in any order, each addition off by u of the numbers' sizes at most: γ_k |A||B|, γ_k = k·u /
-    (1 − k·u) (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.5), with SUM_ROUNDOFF for u. tf32
-    cuts each factor to 11 bits first, 2⁻¹⁰ at most: 2·2⁻¹⁰ + 2⁻²⁰ of |A||B|. alpha, beta, addend and bias add a
-    rounding each, in float32 or float64; GELU changes a distance by its steepest slope, below 1.13, and by some units
-    in the last place of its argument. Rounding the result adds u_out·(|C| + all that). A smallest subnormal is added
-    for the output: a float8's is large.
+    What sums may be off, see `_sums_off`. tf32 cuts each factor to 10 bits of its fraction first, 2⁻¹⁰ at most:
+    2·2⁻¹⁰ + 2⁻²⁰ of |A||B|. alpha, beta, addend and bias add a rounding each, in float32 or float64; GELU changes a
+    distance by its steepest slope, below 1.13, and by some units in the last place of its argument. Rounding the result
+    adds u_out·(|C| + all that). A smallest subnormal is added for the output: a float8's is large.
     """
     if problem.dtype == "int8":
         return {"c": 0.0}
@@ -51,12 +52,13 @@ def error_bound(inputs: Arrays, problem: Problem) -> Mapping[str, Array | float]
     result = element_type(
         "float32" if "wide" in problem.switches and element.accumulator == "float" else element.stored
     )
-    u_sum = SUM_ROUNDOFF.get(problem.dtype, ORDINARY_SUM_ROUNDOFF)
     u_step = 2.0**-53 if element.accumulator == "double" else 2.0**-24
     a, b = (_operand(inputs, problem, name) for name in "ab")
     alpha, beta = (abs(_scalar(inputs, name)) for name in ("alpha", "beta"))
     size = alpha * (np.abs(a) @ np.abs(b))
-    bound = (_gamma(problem["k"], u_sum) + _gamma(problem["k"], 2.0**-53)) * size
+    bound = (
+        _sums_off(problem, alpha, a, b, size) + _gamma(problem["k"], 2.0**-53) * size
+    )  # the kernel's, the reference's
     if element.factor_roundoff:
         bound += (2 * element.factor_roundoff + element.factor_roundoff**2) * size
     for name, factor in (("addend", beta), ("bias", 1.0)):
@@ -69,6 +71,26 @@ def error_bound(inputs: Arrays, problem: Problem) -> Mapping[str, Array | float]
         bound += result.unit_roundoff * (np.abs(_finished(inputs, problem, a @ b)) + bound)
     tiny = float(_smallest_subnormal(result.name))
     return {"c": bound + tiny + 2.0**-149 * (1 + alpha * problem["k"])}
+
+
+def _sums_off(problem: Problem, alpha: float, a: Array, b: Array, size: Array) -> Array:
+    """In float64, γ_k |A||B| with γ_k = k·u / (1 − k·u) (Higham, Accuracy and Stability of Numerical Algorithms, 2nd
+    ed., §3.5). In float32 each of k / 4 additions is off by u of the numbers' sizes, and so is each of its 4 products.
+
+    In float8, that would be more than the results of a few thousand products. The products of one addition are off by
+    u of the largest, so of |A||B| altogether; but an addition is off by u of what has been summed so far, which grows
+    as a random walk does: 4 times √((A∘A)(B∘B)) for each. That holds of terms whose signs are random or cancel, as
+    those of all data that prove a kernel are (the reasoning of Higham and Mary, A new approach to probabilistic
+    rounding error analysis, SIAM J. Sci. Comput. 41/5, 2019).
+    """
+    k = problem["k"]
+    if problem.dtype == "float64":
+        return np.asarray(_gamma(k, 2.0**-53) * size)
+    if problem.dtype in LARGEST:
+        additions = -(-k // FLOAT8_AT_ONCE)
+        walk = alpha * np.sqrt((a * a) @ (b * b))
+        return np.asarray(FLOAT8_ROUNDOFF * (FLOAT8_AT_ONCE * size + 4 * additions * walk))
+    return np.asarray((k / 4 + 4) * SUM_ROUNDOFF * size)
 
 
 def _operand(inputs: Arrays, problem: Problem, name: str) -> Array:

@@ -11,7 +11,7 @@ RULES = (
     Rule("problem.relu == 0 or problem.gelu == 0", "relu and gelu are both asked for: one of them must be off"),
     Rule("problem.dtype != 'int8' or problem.gelu == 0", "gelu is for floating-point numbers, not for sums of int8"),
     Rule(
-        "problem.k <= 100000 or problem.dtype in ('float64', 'int8')",
+        "problem.k <= (32768 if problem.itemsize == 1 else 100000) or problem.dtype in ('float64', 'int8')",
         "with k = {problem.k} the error bound of float32 sums proves little; use float64",
     ),
     Rule(
@@ -31,6 +31,7 @@ RULES = (
         "wgmma is for sm_90 alone, not for {device.name}: tier must be mma",
     ),
     Rule(f"{WGMMA} or problem.dtype != 'float64'", "there is no wgmma of float64: tier must be mma"),
+    Rule(f"{WGMMA} or device.kind != 'emulator'", "the emulator runs no wgmma: tier must be mma"),
     # What does nothing stays at one value, or the space would hold the same kernel many times.
     Rule(
         f"{WGMMA} or (warp_m == 32 and warp_n == 32 and fragments == 1 and not shift)",
@@ -114,7 +115,7 @@ RULES = (
         "{sums} sums a thread do not fit its registers",
     ),
     Rule(
-        f"{WGMMA} or groups > 1 or min_blocks * threads * (sums + 40) <= device.registers_per_sm",
+        f"{WGMMA} or groups > 1 or min_blocks * threads * (sums + 56) <= device.registers_per_sm",
         "{min_blocks} blocks of {threads} threads with {sums} sums each do not fit a multiprocessor",
     ),
     Rule(f"{WGMMA} or groups == 1 or min_blocks == 1", "blocks of several groups reallocate registers: one fits"),
@@ -147,6 +148,14 @@ RULES = (
         "{min_blocks} blocks of {shared_bytes} bytes, and 1 KiB each for the system, do not fit the "
         "{device.shared_bytes_per_sm} bytes of shared memory of a multiprocessor",
     ),
-    Rule("tiles < 1073741824", "{tiles} tiles of C; a grid holds no more than 2**31 blocks"),
-    Rule("scratch_bytes <= 4294967296", "{scratch_bytes} bytes of scratch memory; 4 GiB are the most"),
+    Rule(
+        "units * blocks_a_tile <= 2147483647",
+        "{units * blocks_a_tile} blocks; a grid holds no more than 2147483647",
+    ),
+    Rule(
+        "max(problem.m, problem.n, problem.k) <= 2147482623",
+        "a side of {max(problem.m, problem.n, problem.k)}: numbers of 32 bits count to the end of its last tile, so "
+        "that 2147482623 is the most",
+    ),
+    Rule("scratch_bytes <= 68719476736", "{scratch_bytes} bytes of scratch memory; 64 GiB are the most"),
 )

@@ -61,7 +61,7 @@ constexpr int WARP_M = 64;  // a warp computes WARP_M x WARP_N
 constexpr int WARP_N = 64;
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N;
 constexpr int THREADS = WARPS_M * WARPS_N * 32;
-constexpr int STAGES = 4;  // slots of the ring, each of a step along k
+constexpr int STAGES = 3;  // slots of the ring, each of a step along k
 
 __device__ __forceinline__ void copy_word(unsigned to, const void* from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
@@ -256,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 matmul_tensor(const element* __restrict__ a, const element* __restrict__ b, result* c, const result* addend,
               const result* __restrict__ bias, void* scratch, float alpha, float beta, int m, int n, int k,
               int batch, int a_pitch, int b_pitch, int c_pitch, int a_step, int b_step, int c_step) {
-    extern __shared__ __align__(128) unsigned char shared[];  // 65536 bytes, sized by the launch
+    extern __shared__ __align__(128) unsigned char shared[];  // 49152 bytes, sized by the launch
     const unsigned ring = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const Tile tile(blockIdx.x, m, n);
     const int warp = threadIdx.x / 32;

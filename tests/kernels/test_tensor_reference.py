@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotile.build import Builder
+from autotile.codegen import render
+from autotile.devices.emulator.device import EmulatorDevice
 from autotile.kernels import load_kernel
+from autotile.measure import make_variant, make_workload
 from autotile.types import Problem
 
 KERNEL, PLAIN = load_kernel("matmul_tensor"), load_kernel("matmul")
@@ -110,3 +114,51 @@ def test_what_is_beyond_a_float8_becomes_its_largest_number(dtype: str, largest:
     assert np.array_equal(c[0], [[largest, 0], [-largest, 0], [np.nan, np.nan]], equal_nan=True)
     c, _ = results(inputs, KERNEL.problem({**sizes, "wide": 1}, dtype))
     assert c[0, 0, 0] == largest * 8 * 4 * 1.5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k"),
+    [
+        ("float8_e4m3fn", 32_768),
+        ("float8_e5m2", 32_768),
+        ("bfloat16", 100_000),
+        ("float16", 100_000),
+        ("tf32", 100_000),
+    ],
+)
+def test_the_longest_k_that_the_rules_allow_can_still_be_proven(dtype: str, k: int) -> None:
+    workload = make_workload(KERNEL, KERNEL.problem({"m": 24, "n": 24, "k": k}, dtype), 0)  # raises for a loose bound
+    covered = np.asarray(workload.bound["c"]) >= np.abs(workload.reference["c"])
+    assert covered.mean() < 0.9
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_a_bound_of_float8_sums_holds_for_sums_that_keep_14_bits(dtype: str) -> None:
+    """As sm_90 adds them: 32 products at once, cut off below 2⁻¹³ of the largest, and so the sums so far."""
+    problem = KERNEL.problem({"m": 16, "n": 16, "k": 4096, "wide": 1}, dtype)
+    workload = make_workload(KERNEL, problem, 3)
+    a, b = (workload.inputs[name].astype(np.float64).reshape(side) for name, side in (("a", (16, -1)), ("b", (-1, 16))))
+    sums = np.zeros((16, 16))
+    for first in range(0, 4096, 32):
+        products = a[:, first : first + 32, None] * b[None, first : first + 32, :]
+        unit = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(products).max(1), np.abs(sums)))) - 13)
+        sums = np.trunc(sums / unit) * unit + (np.trunc(products / unit[:, None]) * unit[:, None]).sum(1)
+    alpha = next(x for x in workload.arguments if isinstance(x, np.float32))
+    error = np.abs(sums * float(alpha) - workload.reference["c"].reshape(16, 16))
+    assert (error <= np.asarray(workload.bound["c"]).reshape(16, 16)).all()
+
+
+def test_rows_of_one_word_stay_in_their_room() -> None:
+    device = EmulatorDevice()
+    problem = KERNEL.problem({"m": 112, "n": 64, "k": 4, "addend": 1}, "float8_e4m3fn")
+    variant = make_variant(KERNEL, problem, KERNEL.configuration({"warp_n": 16, "block_k": 64}))
+    with Builder(device.target, jobs=1) as builder, device.stage(make_workload(KERNEL, problem, 0)) as stage:
+        check = stage.check(device.load(builder.build(variant.source)), variant.launch)
+    assert check.ok, check.detail
+
+
+def test_text_that_no_rule_allows_can_still_be_read() -> None:
+    text = render(
+        KERNEL, KERNEL.problem({"m": 64, "n": 64, "k": 64}, "float64"), KERNEL.configuration(KERNEL.presets["large"])
+    )
+    assert "there is none of float64" in text.text

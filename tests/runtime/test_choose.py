@@ -17,7 +17,7 @@ from autotile.devices.gpus import find_gpu
 from autotile.errors import NotTuned
 from autotile.kernels import load_kernel
 from autotile.report import export
-from autotile.runtime.choose import Choice, choose
+from autotile.runtime.choose import SAME_ARCH, Choice, choose
 from autotile.runtime.notes import AutotileWarning
 from autotile.store import MemoryStore, ShippedStore, Store
 from autotile.types import PROVEN, SCHEMA_VERSION, Identity, Measurement, Problem, Record
@@ -100,6 +100,12 @@ def test_the_last_word_counts_whichever_type_it_was_said_of() -> None:
 
 
 # ---- options --------------------------------------------------------------------------------------------------------
+
+
+def test_of_a_sister_device_the_very_problem_comes_first() -> None:
+    near, same = tuned(width=32, device="sister", rows=1025), tuned(width=128, device="sister", time_ms=9.0)
+    found = chosen(near, same)
+    assert (found.match, found.configuration["width"]) == (SAME_ARCH, 128)
 
 
 def test_the_own_class_comes_before_a_nearer_problem() -> None:
