@@ -39,6 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "in_turns_deep": {**TURNS_WIDE, "stages": 5, "rooms": 1},
     "small": ALONE,
     "small_shared": {**ALONE, "multicast": "b"},
+    "small_beside": {**ALONE, "block_m": 128, "block_n": 64, "multicast": "a"},
     "few_rows": {**ALONE, "cluster": 2},
     "one_row": {**ALONE, "block_n": 64, "cluster": 2},
 }  # fmt: skip

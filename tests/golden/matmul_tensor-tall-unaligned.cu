@@ -297,16 +297,18 @@ __device__ __forceinline__ void lay_out(const accumulator (&sums)[SUMS], int str
 __device__ __forceinline__ void store(Sums& sums, const unsigned char* memory, unsigned rooms, const Result& to, int row, int col) {
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        __syncwarp();  // the rows before have been read
 #pragma unroll
-        for (int strip = 0; strip < STRIPS; strip++)
-            lay_out(sums[i], strip, rooms + strip * ROOM_BYTES, to, row + i * 64, col + strip * RESULT_SPAN);
-        __syncwarp();  // these rows are whole
-        const int first = row + i * 64, first_col = col;
-        store_rows(to.c + offset(first, to.pitch) + first_col, to.pitch, to.m - first, to.n - first_col, [=](int r, int byte) {
-            return memory + (rooms - address_of(memory)) + byte / 128 * ROOM_BYTES + r * 128 + ((byte / 16 % 8 ^ (r & 7)) << 4) + byte % 16;
-        });
-
+        for (int band = 0; band < STRIPS; band += ROOMS) {
+            __syncwarp();  // what was laid out before has been read
+#pragma unroll
+            for (int room = 0; room < ROOMS; room++)
+                lay_out(sums[i], band + room, rooms + room * ROOM_BYTES, to, row + i * 64, col + (band + room) * RESULT_SPAN);
+            __syncwarp();  // these rows are whole
+            const int first = row + i * 64, first_col = col + band * RESULT_SPAN;
+            store_rows(to.c + offset(first, to.pitch) + first_col, to.pitch, to.m - first, to.n - first_col, [=](int r, int byte) {
+                return memory + (rooms - address_of(memory)) + byte / 128 * ROOM_BYTES + r * 128 + ((byte / 16 % 8 ^ (r & 7)) << 4) + byte % 16;
+            });
+        }
     }
 }
 
