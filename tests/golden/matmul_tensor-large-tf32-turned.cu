@@ -12,6 +12,16 @@ constexpr int TILE_M = BLOCK_M;  // of all blocks that share operands
 constexpr int TILE_N = BLOCK_N;
 constexpr int WIDTH = 16 / sizeof(element);  // elements in a word of 16 bytes
 
+// 16 bytes from two words of memory that follow each other, the first `behind` bytes (15 at most) left out.
+__device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, unsigned behind) {
+    unsigned z0 = low.x, z1 = low.y, z2 = low.z, z3 = low.w, z4 = high.x, z5 = high.y, z6 = high.z;
+    if (behind & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = high.w;
+    if (behind & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
+    const unsigned rest = behind % 4 * 8;
+    return {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
+}
+
+
 // Elements before row `row` of a matrix in global memory: more than 32 bits can count, from two 32-bit numbers.
 __device__ __forceinline__ size_t offset(int row, int pitch) { return size_t(unsigned(row)) * unsigned(pitch); }
 
@@ -365,15 +375,6 @@ __device__ __forceinline__ element* packed_b(void* scratch, int matrix, int batc
 }
 
 constexpr int PACKERS = 256;  // threads of a block
-
-// 16 bytes from two words of memory that follow each other, the first `behind` bytes left out.
-__device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, unsigned behind) {
-    unsigned z0 = low.x, z1 = low.y, z2 = low.z, z3 = low.w, z4 = high.x, z5 = high.y, z6 = high.z;
-    if (behind & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = high.w;
-    if (behind & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
-    const unsigned rest = behind % 4 * 8;
-    return {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
-}
 constexpr int SQUARE = 64;  // side of what a block turns
 constexpr int READS = SQUARE * SQUARE / WIDTH / PACKERS;  // words of a thread
 

@@ -13,6 +13,16 @@ constexpr int TILE_M = BLOCK_M;  // of all blocks that share operands
 constexpr int TILE_N = BLOCK_N;
 constexpr int WIDTH = 16 / sizeof(element);  // elements in a word of 16 bytes
 
+// 16 bytes from two words of memory that follow each other, the first `behind` bytes (15 at most) left out.
+__device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, unsigned behind) {
+    unsigned z0 = low.x, z1 = low.y, z2 = low.z, z3 = low.w, z4 = high.x, z5 = high.y, z6 = high.z;
+    if (behind & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = high.w;
+    if (behind & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
+    const unsigned rest = behind % 4 * 8;
+    return {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
+}
+
+
 // Elements before row `row` of a matrix in global memory: more than 32 bits can count, from two 32-bit numbers.
 __device__ __forceinline__ size_t offset(int row, int pitch) { return size_t(unsigned(row)) * unsigned(pitch); }
 
@@ -248,14 +258,7 @@ template <class From> __device__ __forceinline__ void store_rows(result* to, int
             const int share = (first + u) * 32 + lane, row = share / ROW_WORDS, i = share % ROW_WORDS;
             result* const line = to + offset(row, pitch);
             const int shift = shift_of(line), at = i * WORD_WIDTH - shift;
-            if (shift) {
-                const int bytes = 16 - shift * static_cast<int>(sizeof(result));  // of the word before, left out
-                unsigned z0 = before[u].x, z1 = before[u].y, z2 = before[u].z, z3 = before[u].w, z4 = bits[u].x, z5 = bits[u].y, z6 = bits[u].z;
-                if (bytes & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = bits[u].w;
-                if (bytes & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
-                const int rest = (bytes & 3) * 8;
-                bits[u] = {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
-            }
+            if (shift) bits[u] = shifted(before[u], bits[u], 16 - shift * static_cast<int>(sizeof(result)));
             if (row < rows && at >= 0 && at + WORD_WIDTH <= end) *reinterpret_cast<uint4*>(line + at) = bits[u];
         }
     }
@@ -406,15 +409,6 @@ __device__ __forceinline__ element* packed_b(void* scratch, int matrix, int batc
 }
 
 constexpr int PACKERS = 256;  // threads of a block
-
-// 16 bytes from two words of memory that follow each other, the first `behind` bytes left out.
-__device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, unsigned behind) {
-    unsigned z0 = low.x, z1 = low.y, z2 = low.z, z3 = low.w, z4 = high.x, z5 = high.y, z6 = high.z;
-    if (behind & 8) z0 = z2, z1 = z3, z2 = z4, z3 = z5, z4 = z6, z5 = high.w;
-    if (behind & 4) z0 = z1, z1 = z2, z2 = z3, z3 = z4, z4 = z5;
-    const unsigned rest = behind % 4 * 8;
-    return {__funnelshift_r(z0, z1, rest), __funnelshift_r(z1, z2, rest), __funnelshift_r(z2, z3, rest), __funnelshift_r(z3, z4, rest)};
-}
 constexpr int STRIP = 32;  // words that a warp copies of a line ...
 constexpr int BUNCH_OF_LINES = 4;  // ... and of how many lines: their loads are on their way together
 
