@@ -82,8 +82,8 @@ def bind_rules(
         expression = Expression(rule.expression, where)
         for name in sorted(expression.names - known):
             raise ExpressionError(
-                f"{where}: unknown name {name!r}{did_you_mean(name, known)} in the rule {rule.expression!r}: the search "
-                f"is of the kernel {kernel.name}, which serves {problem.dtype} on {device.name}; known: "
+                f"{where}: unknown name {name!r}{did_you_mean(name, known)} in the rule {rule.expression!r}: the "
+                f"search is of the kernel {kernel.name}, which serves {problem.dtype} on {device.name}; known: "
                 f"{', '.join(sorted(known))}"
             )
         bound.append(BoundRule(rule, expression))
