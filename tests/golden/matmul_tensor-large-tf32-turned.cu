@@ -1,5 +1,5 @@
 // C = A B, row-major; A is m x k, stored k x m, B is k x n. tf32, sums in float, C in float32.
-// Lines of A begin on words of 16 bytes, those of B on words of 16 bytes, those of C on words of 16 bytes.
+// Lines of A begin and end on words of 16 bytes, those of B on words of 16 bytes, those of C on words of 16 bytes.
 
 using element = float;
 using result = float;

@@ -1,5 +1,5 @@
 // C = A B, row-major; A is m x k, B is k x n. bfloat16, sums in float, C in bfloat16.
-// Lines of A begin on words of 16 bytes, those of B on words of 16 bytes, those of C on words of 16 bytes.
+// Lines of A begin and end on words of 16 bytes, those of B on words of 16 bytes, those of C on words of 16 bytes.
 #include <cuda_bf16.h>
 
 using element = __nv_bfloat16;

@@ -1,5 +1,5 @@
 // C = A B, row-major; A is m x k, B is k x n. bfloat16, sums in float, C in bfloat16.
-// Lines of A begin anywhere, those of B anywhere, those of C anywhere.
+// Lines of A begin and end anywhere, those of B anywhere, those of C anywhere.
 #include <cuda_bf16.h>
 
 using element = __nv_bfloat16;
