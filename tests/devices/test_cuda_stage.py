@@ -51,6 +51,7 @@ class Driver:
         self.held: dict[int, Any] = {}
         self.free_bytes = free_bytes
         self.said: list[str] = []
+        self.early: list[bool] = []
 
     def mem_get_info(self) -> tuple[int, int]:
         return self.free_bytes, self.free_bytes
@@ -88,6 +89,10 @@ class Driver:
 
     def record(self, stream: Any) -> None:
         self.said.append("event")
+
+    def query(self) -> bool:
+        """Whether the GPU has come to where the event was recorded: always too early, or never."""
+        return self.early.pop(0) if self.early else False
 
     def synchronize(self) -> None: ...
 
@@ -128,6 +133,9 @@ class Program:
         self._workload, self._body = workload, body
         self._shapes = {a.name: kernel.layout_of(a, problem) for a in kernel.arrays}
         self.addresses: list[tuple[int, int]] = []
+
+    def bound(self, launch: Launch, arguments: list[Any], stream: Any) -> Callable[[], None]:
+        return lambda: self.launch(launch, arguments, stream)
 
     def launch(self, launch: Launch, arguments: list[Any], stream: Any) -> None:
         stream.said.append("launch")
@@ -230,6 +238,28 @@ def test_in_place_both_arguments_have_one_address_and_each_launch_finds_the_inpu
     assert not lab.driver.held
 
 
+def test_a_launch_that_the_gpu_waited_for_is_timed_again_behind_more_flushes() -> None:
+    lab = Lab(COPY, GAPS)
+    with lab.stage as stage:
+        lab.driver.early, lab.driver.said = [False, True, False, True, True, False], []
+        program = lab.program(copy)
+        assert stage.times_ms(program, LAUNCH, 4) == (1.0,) * 4
+        timed = "flush event launch event"
+        assert " ".join(lab.driver.said).removeprefix("set set copy " * 3) == " ".join(
+            [timed] * 4 + ["flush flush flush " + timed] * 2 + ["flush " * 15 + timed]
+        ), "all four, then the second and the fourth, then the second"
+        assert program.addresses[4:] == [program.addresses[1], program.addresses[3], program.addresses[1]], "their sets"
+        assert stage.check_timed() == Check(0.0, 0)
+
+
+def test_a_host_that_is_always_slower_still_gets_times() -> None:
+    lab = Lab(COPY, GAPS)
+    with lab.stage as stage:
+        lab.driver.early, lab.driver.said = [True] * 99, []
+        assert stage.times_ms(lab.program(copy), LAUNCH, 2) == (1.0,) * 2
+        assert lab.driver.said.count("launch") == 6
+
+
 def test_in_place_a_kernel_that_leaves_all_as_it_was_fails() -> None:
     lab = Lab(SQUARE, {"rows": 9, "cols": 9, "in_place": 1})
     with lab.stage as stage:
@@ -292,6 +322,9 @@ class Affine:
         self.scratch: list[int] = []
         self.found: list[bytes] = []
         self.arguments: list[Any] = []
+
+    def bound(self, launch: Launch, arguments: list[Any], stream: Any) -> Callable[[], None]:
+        return lambda: self.launch(launch, arguments, stream)
 
     def launch(self, launch: Launch, arguments: list[Any], stream: Any) -> None:
         self.arguments = arguments

@@ -162,18 +162,15 @@ def test_a_launch_with_maps_goes_through_the_drivers_library(driver: Driver, str
     )
 
 
-def test_what_is_packed_is_kept_for_a_launch_on_the_same_addresses(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bound_launch_is_packed_once(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.maps, counted = 2, []
     monkeypatch.setattr(programs, "Packed", lambda *given: counted.append(given) or Packed(*given))
-    made = program()
-    for a in (0x7000, 0x7100, 0x7000, 0x7100):
-        made.launch_foreign(LAUNCH, arguments(a), 7)
-    assert len(counted) == 2
-    for address in range(0, 16 * 500, 16):
-        made.launch_foreign(LAUNCH, arguments(0x10000 + address), 7)
-    assert len(made._packed) <= programs.MOST_READY
+    queue = program().bound(LAUNCH, arguments(0x7000))
+    assert not driver.launched
+    for _ in range(3):
+        queue()
+    assert len(counted) == 1
+    assert driver.launched == [[0x7000, 0x9000, 0x7000, 5, 0x8000, 0.5]] * 6
 
 
 def test_scalars_that_compare_equal_are_told_apart(driver: Driver) -> None:

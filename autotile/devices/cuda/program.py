@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,6 @@ class CudaProgram:
         """Dynamic shared memory that was opted in so far; 0 when never."""
         self._format: tuple[type, ...] | None = None
         self._ready: dict[int, Ready] = {}
-        self._packed: dict[tuple[Any, ...], tuple[Ready, Packed]] = {}
         self._lock = threading.Lock()
         self._foreign: ForeignModule | None = None
 
@@ -68,39 +67,46 @@ class CudaProgram:
 
         Raises LaunchError before the launch when the geometry cannot run, pycuda's errors when CUDA refuses it.
         """
-        if launch.maps or launch.overlap:  # neither of which pycuda knows
-            self.launch_foreign(launch, arguments, 0 if stream is None else int(stream.handle))
-            return
-        ready = self.ready(launch)
-        values = self._values(arguments)
-        for call in ready.calls:
-            call.function.handle.prepared_async_call(
-                call.grid, call.block, stream, *values, shared_size=call.shared_bytes
-            )
+        self.bound(launch, arguments, stream)()
 
     def launch_foreign(self, launch: Launch, arguments: Sequence[Any], stream: int) -> None:
-        """The same on a stream of another library, given by its handle.
+        """The same on a stream of another library, given by its handle."""
+        self._bound_foreign(launch, arguments, stream)()
 
-        pycuda launches on its own streams alone and shows no function handle, so the cubin is loaded once more through
-        the driver's library.
+    def bound(self, launch: Launch, arguments: Sequence[Any], stream: Any = None) -> Callable[[], None]:
+        """All of `launch` that needs no GPU, done; what comes back queues it, as often as it is called.
+
+        Between the two, arguments of other types must not be given to this program.
         """
+        if launch.maps or launch.overlap:  # neither of which pycuda knows
+            return self._bound_foreign(launch, arguments, 0 if stream is None else int(stream.handle))
         ready = self.ready(launch)
-        packed = self._packed_with_maps(ready, arguments) if launch.maps else Packed(list(map(as_value, arguments)))
-        module, functions = self._foreign_functions(ready)
-        for function, call in zip(functions, ready.calls, strict=True):
-            config = LaunchConfig.of(call.grid, call.block, call.shared_bytes, call.early, stream)
-            module.launch(function, config, packed)
+        values = self._values(arguments)
 
-    def _packed_with_maps(self, ready: Ready, arguments: Sequence[Any]) -> Packed:
-        """Kept for the next launch on the same addresses, as timing makes many of."""
-        values = [as_value(argument) for argument in arguments]
-        key = (id(ready), *map(type, values), *map(repr, values))  # 0.0 and -0.0 are equal, and not the same
-        found = self._packed.get(key)
-        if found is None or found[0] is not ready:
-            if len(self._packed) >= MOST_READY:
-                self._packed = {}
-            found = self._packed[key] = (ready, Packed(values, ready.launch.maps))
-        return found[1]
+        def queue() -> None:
+            for call in ready.calls:
+                call.function.handle.prepared_async_call(
+                    call.grid, call.block, stream, *values, shared_size=call.shared_bytes
+                )
+
+        return queue
+
+    def _bound_foreign(self, launch: Launch, arguments: Sequence[Any], stream: int) -> Callable[[], None]:
+        """pycuda launches on its own streams alone and shows no function handle, so the cubin is loaded once more
+        through the driver's library."""
+        ready = self.ready(launch)
+        packed = Packed(list(map(as_value, arguments)), launch.maps)
+        module, functions = self._foreign_functions(ready)
+        calls = [
+            (function, LaunchConfig.of(call.grid, call.block, call.shared_bytes, call.early, stream))
+            for function, call in zip(functions, ready.calls, strict=True)
+        ]
+
+        def queue() -> None:
+            for function, config in calls:
+                module.launch(function, config, packed)
+
+        return queue
 
     def prepare(self, launch: Launch, arguments: Sequence[Any]) -> PreparedLaunch:
         """The launch, checked, for calls that differ in their addresses alone. The device's context must be current."""

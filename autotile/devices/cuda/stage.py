@@ -13,6 +13,7 @@ from autotile.devices.base import Array, Check, Workload, compare, is_exact, wid
 from autotile.devices.cuda.packing import Pointer
 from autotile.devices.cuda.program import CudaProgram
 from autotile.devices.cuda.scratch import Scratch
+from autotile.devices.cuda.timing import Stopwatch
 from autotile.errors import EnvironmentalError, LaunchError
 from autotile.types import SCRATCH, Launch
 
@@ -47,7 +48,7 @@ class CudaStage:
         self._expected: dict[str, tuple[int, int]] = {}
         self._before: dict[str, int] = {}
         self._flush = self._flush_bytes = self._outcome = self._timed_sets = 0
-        self._events: list[Any] = []
+        self._watch = Stopwatch(driver, self._flush_l2)
         self._stream: Any = None
 
     @property
@@ -89,28 +90,23 @@ class CudaStage:
             return Check(worst, 0, launch_ms=launch_ms)
 
     def times_ms(self, program: CudaProgram, launch: Launch, runs: int) -> tuple[float, ...]:
-        """Times by events, as they are read: 0 or negative ones too. Raises LaunchError.
-
-        All is queued before anything is waited for, so that the gaps between launches are not Python's.
-        """
-        driver = self._driver
+        """Times by events, as they are read: 0 or negative ones too. Raises LaunchError."""
         with self._device.active():
             self._need_scratch(launch)
-            self._need_events(2 * runs)
-            arguments = [self._arguments(number, launch) for number in range(len(self._sets))]
-            self._timed_sets = min(runs, len(arguments))
+            sets = range(len(self._sets))
+            queues = [program.bound(launch, self._arguments(number, launch), self._stream) for number in sets]
+            self._timed_sets = min(runs, len(queues))
             for number in range(self._timed_sets):
                 self._poison(number, POISON[0])
-            for run in range(runs):
-                begin, end = self._events[2 * run : 2 * run + 2]
+
+            def before(run: int) -> None:
                 for name in self._workload.takes_place:  # the launch before left a result where the input was
-                    self._put_before(run % len(arguments), name)
-                driver.memset_d8_async(self._flush, run % 256, self._flush_bytes, self._stream)
-                begin.record(self._stream)
-                program.launch(launch, arguments[run % len(arguments)], self._stream)
-                end.record(self._stream)
-            self._stream.synchronize()
-            return tuple(float(self._events[2 * run + 1].time_since(self._events[2 * run])) for run in range(runs))
+                    self._put_before(run % len(queues), name)
+
+            return self._watch.times_ms(runs, lambda run: queues[run % len(queues)](), before, self._stream)
+
+    def _flush_l2(self, run: int) -> None:
+        self._driver.memset_d8_async(self._flush, run % 256, self._flush_bytes, self._stream)
 
     def _need_scratch(self, launch: Launch) -> None:
         """Takes the memory that the launch works in, guards around it, giving up sets of the data where it is short.
@@ -134,10 +130,6 @@ class CudaStage:
 
     def _free_bytes(self) -> int:
         return int(self._driver.mem_get_info()[0]) * 15 // 16  # the rest is for the modules and CUDA itself
-
-    def _need_events(self, count: int) -> None:
-        while len(self._events) < count:
-            self._events.append(self._driver.Event())
 
     def check_timed(self) -> Check:
         """Compares what each set of the last `times_ms` holds now: a kernel may be right alone and wrong in a row."""
@@ -227,7 +219,7 @@ class CudaStage:
     def _free(self) -> None:
         try:
             with self._device.active():
-                self._events.clear()
+                self._watch.events.clear()
                 self._stream = None
                 self._scratch.free()
                 for held in (*self._set_memory, self._memory):
@@ -251,8 +243,8 @@ class CudaStage:
         sizes = self._sizes()
         self._poison(0, poison)
         self._scratch.poison(launch, poison, self._stream)
-        self._need_events(2)
-        begin, end = self._events[:2]
+        self._watch.need_events(2)
+        begin, end = self._watch.events[:2]
         begin.record(self._stream)
         program.launch(launch, self._arguments(0, launch), self._stream)
         end.record(self._stream)
