@@ -48,7 +48,7 @@ def maps_of(
 
 def operand_maps(x: str, side: str) -> list[Map]:
     """Of an operand as it is stored, and of its packed copy."""
-    shared = f"(2 if multicast == '{x}' else 1)"
+    shared = f"(cluster if multicast == '{x}' else 1)"
     rows = "a_box_rows" if x == "a" else f"block_{side}"
     box = ("span", f"(block_k if {x}_across else {rows}) // {shared}")
     sizes = (f"{x}_packed_line", f"{x}_packed_lines")
@@ -85,7 +85,7 @@ def operand_values(x: str, side: str) -> tuple[Derived, ...]:
         Derived(f"{x}_line", f"problem.{side} if {turned} else problem.k", "elements of a line, as it is stored"),
         Derived(f"{x}_packed_lines", f"problem.{side} if turn_{x} else {x}_lines", "lines, as it is multiplied"),
         Derived(f"{x}_packed_line", f"problem.k if turn_{x} else {x}_line", "elements of a line, as it is multiplied"),
-        Derived(f"{x}_packed_pitch", f"ceil_div({x}_packed_line, width) * width", "elements from packed line to line"),
+        Derived(f"{x}_packed_pitch", f"ceil_div({x}_packed_line, span) * span", "elements from packed line to line"),
         Derived(
             f"packed_{x}", f"{x}_packed_lines * {x}_packed_pitch if pack_{x} else 0", "elements of a packed matrix"
         ),
@@ -170,12 +170,12 @@ KERNEL = Kernel(
         Derived("tile_bytes", "(block_m + block_n) * block_k * problem.itemsize", "A's tile and B's"),
         Derived(
             "tiles",
-            "ceil_div(problem.m, block_m * (2 if multicast == 'b' else 1)) "
-            "* ceil_div(problem.n, block_n * (2 if multicast == 'a' else 1)) * problem.batch",
+            "ceil_div(problem.m, block_m * (cluster if multicast == 'b' else 1)) "
+            "* ceil_div(problem.n, block_n * (cluster if multicast == 'a' else 1)) * problem.batch",
             "tiles of C, those of all blocks of a multicast counted as one",
         ),
-        Derived("blocks_a_tile", "cluster if multicast == 'none' else 2", "blocks that have a tile together"),
-        Derived("units", "min(tiles, wave // blocks_a_tile) if wave else tiles", "tiles that are worked on at once"),
+        Derived("shares_k", "cluster > 1 and multicast == 'none'", "the blocks of a cluster have parts of one tile's k"),
+        Derived("units", "min(tiles, wave // cluster) if wave else tiles", "tiles that are worked on at once"),
         Derived("warps", "(block_m // max(1, warp_m)) * (block_n // max(1, warp_n))", "warps of a block in tier mma"),
         Derived("feeders", "128 if groups > 1 else 32", "threads that have tiles brought"),
         Derived(
@@ -205,7 +205,7 @@ KERNEL = Kernel(
         Derived("batch_y", "32768", "matrices along y of a packing grid, which holds 65535 at most"),
     ),
     launch=LaunchPlan(
-        grid=("units * blocks_a_tile",),
+        grid=("units * cluster",),
         block=("groups * 128 + feeders if tier == 'wgmma' else warps * 32",),
         shared_bytes="ring_bytes if tier == 'wgmma' else max(stages * tile_bytes, warps * room_bytes)",
         scratch_bytes="problem.batch * (packed_a + packed_b) * problem.itemsize",
@@ -251,8 +251,8 @@ KERNEL = Kernel(
     bytes="problem.batch * (problem.itemsize * (problem.m * problem.k + problem.k * problem.n) "
     "+ problem.result_itemsize * (1 + problem.addend) * problem.m * problem.n)",
     effort=(
-        "block_m * block_n * blocks_a_tile * min_blocks "
-        "* ceil_div(tiles * blocks_a_tile, device.sm_count * min_blocks) * (problem.k / cluster + 128)"
+        "block_m * block_n * cluster * min_blocks "
+        "* ceil_div(tiles * cluster, device.sm_count * min_blocks) * (problem.k / (cluster if shares_k else 1) + 128)"
     ),
     trace_sizes=("block_m", "block_n", "block_k * max(4, stages + 1)"),
     check_sizes=(

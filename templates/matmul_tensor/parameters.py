@@ -49,13 +49,14 @@ PARAMETERS = (
         "multicast",
         ("none", "a", "b"),
         "none",
-        "whether two blocks side by side share A's tiles, or two above each other B's",
+        "whether the blocks of a cluster lie side by side and share A's tiles, or above each other and share B's",
     ),
     Parameter(
         "cluster",
         (1, 2, 4, 8),
         1,
-        "blocks that share a tile's k, and add up in each other's shared memory, in tier wgmma",
+        "blocks that share an operand (`multicast`), or else a tile's k, and add up in each other's shared memory, in "
+        "tier wgmma",
     ),
     Parameter(
         "wave",

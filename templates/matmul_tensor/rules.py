@@ -102,9 +102,9 @@ RULES = (
         "tier wgmma: else registers must be false",
     ),
     Rule(
-        "not registers or block_n == 64 * groups and not pingpong and cluster == 1 and rooms == 0",
+        "not registers or block_n == 64 * groups and not pingpong and not shares_k and rooms == 0",
         "a group has 64 columns by way of registers: block_n must be {64 * groups}, not {block_n}, pingpong false, "
-        "cluster 1 and rooms 0",
+        "rooms 0, and k not shared",
     ),
     Rule(
         f"{WGMMA} or rooms <= strips and (whole_c or strips % max(1, rooms) == 0)",
@@ -119,12 +119,13 @@ RULES = (
         "{min_blocks} blocks of {threads} threads with {sums} sums each do not fit a multiprocessor",
     ),
     Rule(f"{WGMMA} or groups == 1 or min_blocks == 1", "blocks of several groups reallocate registers: one fits"),
+    Rule("multicast == 'none' or cluster in (2, 4)", "two or four blocks share an operand, not {cluster}"),
     Rule(
-        "cluster == 1 or (not pingpong and multicast == 'none' and wave == 0)",
-        "blocks that share a tile's k take one tile: pingpong must be false, multicast none and wave 0",
+        "not shares_k or (not pingpong and wave == 0)",
+        "blocks that share a tile's k take one tile: pingpong must be false and wave 0",
     ),
     Rule(
-        "cluster == 1 or stages * tile_bytes >= block_m * block_n * 4",
+        "not shares_k or stages * tile_bytes >= block_m * block_n * 4",
         "sums of {block_m}×{block_n} do not fit in the place of the ring",
     ),
     Rule(f"{MMA} or stages <= 8", "{stages} stages: copies of more than 8 steps are never on their way"),
@@ -149,8 +150,8 @@ RULES = (
         "{device.shared_bytes_per_sm} bytes of shared memory of a multiprocessor",
     ),
     Rule(
-        "units * blocks_a_tile <= 2147483647",
-        "{units * blocks_a_tile} blocks; a grid holds no more than 2147483647",
+        "units * cluster <= 2147483647",
+        "{units * cluster} blocks; a grid holds no more than 2147483647",
     ),
     Rule(
         "max(problem.m, problem.n, problem.k) <= 2147482623",
