@@ -119,7 +119,7 @@ RULES = (
         "{min_blocks} blocks of {threads} threads with {sums} sums each do not fit a multiprocessor",
     ),
     Rule(f"{WGMMA} or groups == 1 or min_blocks == 1", "blocks of several groups reallocate registers: one fits"),
-    Rule("multicast == 'none' or cluster in (2, 4)", "two or four blocks share an operand, not {cluster}"),
+    Rule("multicast == 'none' or cluster == 2", "two blocks share an operand: cluster must be 2, not {cluster}"),
     Rule(
         "not shares_k or (not pingpong and wave == 0)",
         "blocks that share a tile's k take one tile: pingpong must be false and wave 0",
