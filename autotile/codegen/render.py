@@ -88,21 +88,30 @@ def render(
 
 def template_digest(kernel: Kernel) -> str:
     """Identity of all that decides a variant's text and launch: the template, what it includes, and kernel.py with
-    what lies beside it."""
+    what lies beside it, and what it shares with other kernels."""
     return _template_digest(kernel.folder, _stamp(kernel.folder))
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
     """When the files that a kernel may be made of last changed: an edited template is read anew."""
-    files = [*folder.glob("*.py"), *folder.rglob("*.j2"), *folder.parent.glob("_*/*.j2")]
+    shared = (file for kind in ("py", "j2") for file in folder.parent.glob(f"_*/*.{kind}"))
+    files = [*folder.glob("*.py"), *folder.rglob("*.j2"), *shared]
     return tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
 
 
 @lru_cache(maxsize=64)
 def _template_digest(folder: Path, stamp: tuple[tuple[str, int], ...]) -> str:
-    parts = [digest(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.py"))]
+    parts = [digest(text) for text in _python(folder)]
     parts += [digest(text) for _, text in sorted(_sources(folder).items())]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+def _python(folder: Path) -> list[str]:
+    """What a kernel's folder has of Python, then what it names of shared folders' Python, as `_lib/matmul.py`."""
+    own = [file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.py"))]
+    shared = sorted(folder.parent.glob("_*/*.py"))
+    named = [file for file in shared if any(f"{file.parent.name}/{file.name}" in text for text in own)]
+    return own + [file.read_text(encoding="utf-8") for file in named]
 
 
 def _environment(folder: Path) -> jinja2.Environment:

@@ -51,9 +51,11 @@ def load_kernel(name: str, extra: Roots = ()) -> Kernel:
 def beside(file: str, name: str) -> dict[str, Any]:
     """The names that another file of a kernel's folder defines: a long kernel.py may keep its parts in such.
 
-    `beside(__file__, "rules.py")["RULES"]`. All files of Python in a folder count for the identity of its kernel.
+    `beside(__file__, "rules.py")["RULES"]`. A name may lead to what folders share, `"../_lib/matmul.py"`. All files of
+    Python in a folder count for the identity of its kernel, and so do shared ones whose place, `_lib/matmul.py`, is
+    written out in them.
     """
-    return runpy.run_path(str(Path(file).with_name(name)), run_name=f"autotile_kernel_{Path(file).parent.name}")
+    return runpy.run_path(str(Path(file).parent / name), run_name=f"autotile_kernel_{Path(file).parent.name}")
 
 
 def read_folder(folder: Path) -> Kernel:

@@ -1,6 +1,7 @@
 """Matmul: C = act(alpha·A·B + beta·addend + bias), row-major. The template is kernel.cu.j2, the story README.md.
 
-Beside this file: what C must be (reference.py), what cannot be (rules.py), points to begin from (presets.py).
+Beside this file: what C must be (reference.py), what cannot be (rules.py), points to begin from (presets.py). What both
+matmul kernels have in common is ../_lib/matmul.py.
 """
 
 from __future__ import annotations
@@ -11,20 +12,18 @@ from autotile.kernels import (
     Instead,
     Kernel,
     LaunchPlan,
-    OptionalSize,
     Output,
     Parameter,
     Scalar,
     Scratch,
     ShapeClass,
-    Size,
     Step,
-    Switch,
     Trait,
     beside,
 )
 
 NUMERICS, RULES, PRESETS = (beside(__file__, name) for name in ("reference.py", "rules.py", "presets.py"))
+SHARED = beside(__file__, "../_lib/matmul.py")
 
 ORDERS = ("rows", "serpentine", "columns", "column_serpentine", "row_pairs", "column_pairs", "squares")
 MULTIPROCESSORS = (40, 46, 58, 68, 80, 82, 84, 108, 114, 128, 132, 142, 148, 170)
@@ -48,28 +47,9 @@ PACK_B = f"({SQUARES.format(side='n')} if problem.b_turned else {SIXTEENS.format
 KERNEL = Kernel(
     name="matmul",
     doc="C = act(alpha·A·B + beta·addend + bias), any size, layout and batch; row-major",
-    dimensions=("m", "n", "k"),
-    switches=(
-        Switch("a_turned", "A is stored turned, k × m"),
-        Switch("b_turned", "B is stored turned, n × k"),
-        Switch("addend", "beta times another matrix is added, which may be C as it was"),
-        Switch("bias", "a row of n is added to every row"),
-        Switch("relu", "what is below 0 becomes 0"),
-        Switch("gelu", "x becomes x·Φ(x), Φ of the normal distribution, by erf"),
-    ),
-    optional=(
-        OptionalSize("batch", "1", "products, each of an A and a B of its own"),
-        OptionalSize(
-            "a_pitch", "problem.m if problem.a_turned else problem.k", "elements from one stored row of A to the next"
-        ),
-        OptionalSize(
-            "b_pitch", "problem.k if problem.b_turned else problem.n", "elements from one stored row of B to the next"
-        ),
-        OptionalSize("c_pitch", "problem.n", "elements from one row of C, and of the addend, to the next"),
-        OptionalSize("a_step", "problem.k if problem.a_turned else problem.m", "rows from one matrix of A to the next"),
-        OptionalSize("b_step", "problem.n if problem.b_turned else problem.k", "rows from one matrix of B to the next"),
-        OptionalSize("c_step", "problem.m", "rows from one matrix of C, and of the addend, to the next"),
-    ),
+    dimensions=SHARED["DIMENSIONS"],
+    switches=SHARED["SWITCHES"],
+    optional=SHARED["OPTIONAL"],
     dtypes=("float32", "float64", "float16", "bfloat16"),
     instead=(Instead("matmul_tensor", f"({SIXTEEN_BIT_AND_LESS}) or ({DOUBLES})", "tensor cores"),),
     arguments=(
@@ -81,10 +61,7 @@ KERNEL = Kernel(
         Scratch("scratch"),
         Scalar("alpha", 1.0),
         Scalar("beta", 1.0),
-        *(
-            Size(name)
-            for name in ("m", "n", "k", "batch", "a_pitch", "b_pitch", "c_pitch", "a_step", "b_step", "c_step")
-        ),
+        *SHARED["SIZES"],
     ),
     classes=(
         ShapeClass("few rows", "problem.m <= 32"),
@@ -334,10 +311,7 @@ KERNEL = Kernel(
     ),
     rules=RULES["RULES"],
     traits=(
-        *(
-            Trait(switch, f"problem.{switch} == 1", f"{switch} is on")
-            for switch in ("a_turned", "b_turned", "addend", "bias", "relu", "gelu")
-        ),
+        *SHARED["TRAITS"],
         Trait(
             "aligned_a",
             "pack_a or problem.alignment % word_bytes == 0 and problem.a_pitch % vector == 0 "

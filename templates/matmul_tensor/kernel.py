@@ -2,7 +2,7 @@
 README.md.
 
 Beside this file: what C must be (reference.py), what cannot be (rules.py), the parameters (parameters.py), points to
-begin from (presets.py).
+begin from (presets.py). What both matmul kernels have in common is ../_lib/matmul.py.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from autotile.kernels import (
     Kernel,
     LaunchPlan,
     Map,
-    OptionalSize,
     Output,
     Scalar,
     Scratch,
     ShapeClass,
-    Size,
     Step,
     Switch,
     Trait,
@@ -28,6 +26,7 @@ from autotile.kernels import (
 NUMERICS, RULES, PARAMETERS, PRESETS = (
     beside(__file__, name) for name in ("reference.py", "rules.py", "parameters.py", "presets.py")
 )
+SHARED = beside(__file__, "../_lib/matmul.py")
 
 COPYING = "ceil_div(ceil_div({x}_lines, 4) * ceil_div(ceil_div({x}_line, width), 32), 8)"
 TURNING = "ceil_div({x}_lines, turn_side) * ceil_div({x}_line, turn_side)"
@@ -95,30 +94,13 @@ def operand_values(x: str, side: str) -> tuple[Derived, ...]:
 KERNEL = Kernel(
     name="matmul_tensor",
     doc="C = act(alpha·A·B + beta·addend + bias) on tensor cores, any size, layout and batch; row-major",
-    dimensions=("m", "n", "k"),
+    dimensions=SHARED["DIMENSIONS"],
     switches=(
-        Switch("a_turned", "A is stored turned, k × m"),
-        Switch("b_turned", "B is stored turned, n × k"),
-        Switch("addend", "beta times another matrix is added, which may be C as it was"),
-        Switch("bias", "a row of n is added to every row"),
-        Switch("relu", "what is below 0 becomes 0"),
-        Switch("gelu", "x becomes x·Φ(x), Φ of the normal distribution, by erf"),
+        *SHARED["SWITCHES"],
         Switch("wide", "C, addend and bias are float32, whatever A and B are"),
     ),
     wide="wide",
-    optional=(
-        OptionalSize("batch", "1", "products, each of an A and a B of its own"),
-        OptionalSize(
-            "a_pitch", "problem.m if problem.a_turned else problem.k", "elements from one stored row of A to the next"
-        ),
-        OptionalSize(
-            "b_pitch", "problem.k if problem.b_turned else problem.n", "elements from one stored row of B to the next"
-        ),
-        OptionalSize("c_pitch", "problem.n", "elements from one row of C, and of the addend, to the next"),
-        OptionalSize("a_step", "problem.k if problem.a_turned else problem.m", "rows from one matrix of A to the next"),
-        OptionalSize("b_step", "problem.n if problem.b_turned else problem.k", "rows from one matrix of B to the next"),
-        OptionalSize("c_step", "problem.m", "rows from one matrix of C, and of the addend, to the next"),
-    ),
+    optional=SHARED["OPTIONAL"],
     dtypes=("bfloat16", "float16", "tf32", "int8", "float8_e4m3fn", "float8_e5m2", "float64"),
     arguments=(
         Input("a", ("batch", "m", "k"), pitch="a_pitch", step="a_step", turned="a_turned"),
@@ -129,10 +111,7 @@ KERNEL = Kernel(
         Scratch("scratch"),
         Scalar("alpha", 1.0),
         Scalar("beta", 1.0),
-        *(
-            Size(name)
-            for name in ("m", "n", "k", "batch", "a_pitch", "b_pitch", "c_pitch", "a_step", "b_step", "c_step")
-        ),
+        *SHARED["SIZES"],
     ),
     classes=(
         ShapeClass("few rows", "problem.m <= 64"),
@@ -174,7 +153,9 @@ KERNEL = Kernel(
             "* ceil_div(problem.n, block_n * (cluster if multicast == 'a' else 1)) * problem.batch",
             "tiles of C, those of all blocks of a multicast counted as one",
         ),
-        Derived("shares_k", "cluster > 1 and multicast == 'none'", "the blocks of a cluster have parts of one tile's k"),
+        Derived(
+            "shares_k", "cluster > 1 and multicast == 'none'", "the blocks of a cluster have parts of one tile's k"
+        ),
         Derived("units", "min(tiles, wave // cluster) if wave else tiles", "tiles that are worked on at once"),
         Derived("warps", "(block_m // max(1, warp_m)) * (block_n // max(1, warp_n))", "warps of a block in tier mma"),
         Derived("feeders", "128 if groups > 1 else 32", "threads that have tiles brought"),
@@ -233,10 +214,7 @@ KERNEL = Kernel(
     ),
     rules=RULES["RULES"],
     traits=(
-        *(
-            Trait(switch, f"problem.{switch} == 1", f"{switch} is on")
-            for switch in ("a_turned", "b_turned", "addend", "bias", "relu", "gelu")
-        ),
+        *SHARED["TRAITS"],
         *(Trait(f"aligned_{x}", f"whole_{x}", f"every line of {x.upper()} begins on a word of 16 bytes") for x in "ab"),
         Trait("flat", "few_rows", "A has 16 rows or fewer, which is all of it that is brought"),
         Trait("batched", "problem.batch > 1", "there are several products"),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from autotile.dtypes import element_type
+from autotile.kernels import beside
 from autotile.types import Problem
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
+
+SHARED = beside(__file__, "../_lib/matmul.py")
+operand, scalar, finished = (SHARED[name] for name in ("operand", "scalar", "finished"))
+gamma, smallest_subnormal = (SHARED[name] for name in ("gamma", "smallest_subnormal"))
 
 SUM_ROUNDOFF = 2.0**-22
 """How far off one addition of a tensor core is, at most, of the largest number that it adds, in float32: sums are cut
@@ -30,8 +34,8 @@ LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 def reference(inputs: Arrays, problem: Problem) -> Arrays:
     """`c`, batch × m × n: float64 from the inputs as they are, exactly widened; of int8, int32 to the last bit. What is
     beyond a float8's range, infinity too, becomes its largest number, as conversions to it have it."""
-    a, b = (_operand(inputs, problem, name) for name in "ab")
-    c = _finished(inputs, problem, a @ b)
+    a, b = (operand(inputs, problem, name) for name in "ab")
+    c = finished(inputs, problem, a @ b)
     if problem.dtype in LARGEST and "wide" not in problem.switches:
         c = np.clip(c, -LARGEST[problem.dtype], LARGEST[problem.dtype])  # a NaN stays one
     # Products of int8 and their sums are exact in float64, and each step after them is rounded as the kernel's is.
@@ -53,23 +57,23 @@ def error_bound(inputs: Arrays, problem: Problem) -> Mapping[str, Array | float]
         "float32" if "wide" in problem.switches and element.accumulator == "float" else element.stored
     )
     u_step = 2.0**-53 if element.accumulator == "double" else 2.0**-24
-    a, b = (_operand(inputs, problem, name) for name in "ab")
-    alpha, beta = (abs(_scalar(inputs, name)) for name in ("alpha", "beta"))
+    a, b = (operand(inputs, problem, name) for name in "ab")
+    alpha, beta = (abs(scalar(inputs, name)) for name in ("alpha", "beta"))
     size = alpha * (np.abs(a) @ np.abs(b))
     bound = (
-        _sums_off(problem, alpha, a, b, size) + _gamma(problem["k"], 2.0**-53) * size
+        _sums_off(problem, alpha, a, b, size) + gamma(problem["k"], 2.0**-53) * size
     )  # the kernel's, the reference's
     if element.factor_roundoff:
         bound += (2 * element.factor_roundoff + element.factor_roundoff**2) * size
     for name, factor in (("addend", beta), ("bias", 1.0)):
         if name in inputs:
             size = size + factor * np.abs(inputs[name].astype(np.float64))
-    bound += _gamma(5, u_step) * size
+    bound += gamma(5, u_step) * size
     if "gelu" in problem.switches:
         bound = 1.13 * bound + 8 * u_step * size
     if result.name not in ("float32", "float64"):
-        bound += result.unit_roundoff * (np.abs(_finished(inputs, problem, a @ b)) + bound)
-    tiny = float(_smallest_subnormal(result.name))
+        bound += result.unit_roundoff * (np.abs(finished(inputs, problem, a @ b)) + bound)
+    tiny = smallest_subnormal(result.name)
     return {"c": bound + tiny + 2.0**-149 * (1 + alpha * problem["k"])}
 
 
@@ -85,45 +89,9 @@ def _sums_off(problem: Problem, alpha: float, a: Array, b: Array, size: Array) -
     """
     k = problem["k"]
     if problem.dtype == "float64":
-        return np.asarray(_gamma(k, 2.0**-53) * size)
+        return np.asarray(gamma(k, 2.0**-53) * size)
     if problem.dtype in LARGEST:
         additions = -(-k // FLOAT8_AT_ONCE)
         walk = alpha * np.sqrt((a * a) @ (b * b))
         return np.asarray(FLOAT8_ROUNDOFF * (FLOAT8_AT_ONCE * size + 4 * additions * walk))
     return np.asarray((k / 4 + 4) * SUM_ROUNDOFF * size)
-
-
-def _operand(inputs: Arrays, problem: Problem, name: str) -> Array:
-    """A or B, not turned, in float64."""
-    stored = inputs[name].astype(np.float64)
-    return np.swapaxes(stored, -1, -2) if f"{name}_turned" in problem.switches else stored
-
-
-def _scalar(inputs: Arrays, name: str) -> float:
-    """1 where it is not given."""
-    return float(inputs[name]) if name in inputs else 1.0
-
-
-def _finished(inputs: Arrays, problem: Problem, product: Array) -> Array:
-    value = product * _scalar(inputs, "alpha")
-    if "addend" in inputs:
-        value = value + _scalar(inputs, "beta") * inputs["addend"].astype(np.float64)
-    if "bias" in inputs:
-        value = value + inputs["bias"].astype(np.float64)
-    if "relu" in problem.switches:
-        return np.where(value < 0, 0.0, value)
-    if "gelu" in problem.switches:
-        erf = np.frompyfunc(math.erf, 1, 1)
-        return 0.5 * value * (1 + erf(value * math.sqrt(0.5)).astype(np.float64))
-    return value
-
-
-def _gamma(count: int, unit_roundoff: float) -> float:
-    return count * unit_roundoff / (1 - count * unit_roundoff)
-
-
-def _smallest_subnormal(name: str) -> float:
-    return {
-        "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16, "float16": 2.0**-24, "bfloat16": 2.0**-133,
-        "float32": 2.0**-149, "float64": 2.0**-1074,
-    }[name]  # fmt: skip

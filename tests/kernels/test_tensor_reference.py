@@ -162,12 +162,3 @@ def test_text_that_no_rule_allows_can_still_be_read() -> None:
         KERNEL, KERNEL.problem({"m": 64, "n": 64, "k": 64}, "float64"), KERNEL.configuration(KERNEL.presets["large"])
     )
     assert "there is none of float64" in text.text
-
-
-def test_both_kernels_say_the_same_of_a_problem() -> None:
-    """Which of them serves is not the caller's business."""
-    assert KERNEL.dimensions == PLAIN.dimensions
-    assert KERNEL.optional == PLAIN.optional
-    assert KERNEL.switches[: len(PLAIN.switches)] == PLAIN.switches
-    assert [argument.name for argument in KERNEL.arguments] == [argument.name for argument in PLAIN.arguments]
-    assert KERNEL.scalars == PLAIN.scalars

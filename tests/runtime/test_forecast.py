@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -136,17 +137,58 @@ def test_an_effort_that_names_nothing_known_is_refused() -> None:
 # ---- a kernel in several files --------------------------------------------------------------------------------------
 
 
-def test_files_beside_kernel_py_are_part_of_what_a_kernel_is(tmp_path: Path) -> None:
-    source = MATMUL.folder
-    folder = tmp_path / "matmul"
-    (tmp_path / "_lib").mkdir()
-    for file in (*source.rglob("*"), *(source.parent / "_lib").glob("*")):
-        if file.is_file() and "__pycache__" not in file.parts:
-            to = tmp_path / file.relative_to(source.parent)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            to.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+SHIPPED = ("matmul", "matmul_tensor", "transpose")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A folder of copies of the shipped kernels, and of what they share."""
+    for name in (*SHIPPED, "_lib"):
+        shutil.copytree(MATMUL.folder.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def add_to(file: Path, text: str) -> None:
+    file.write_text(file.read_text(encoding="utf-8") + text, encoding="utf-8")
+
+
+def digests(root: Path) -> dict[str, str]:
+    return {name: template_digest(read_folder(root / name)) for name in SHIPPED}
+
+
+def test_files_beside_kernel_py_are_part_of_what_a_kernel_is(copied: Path) -> None:
+    folder = copied / "matmul"
     same: Kernel = read_folder(folder)
     assert template_digest(same) == TODAY
-    rules = folder / "rules.py"
-    rules.write_text(rules.read_text(encoding="utf-8") + "\n# another\n", encoding="utf-8")
+    add_to(folder / "rules.py", "\n# another\n")
     assert template_digest(read_folder(folder)) != TODAY
+
+
+def test_shared_python_is_a_part_of_the_kernels_that_name_it(copied: Path) -> None:
+    before = digests(copied)
+    assert before == digests(MATMUL.folder.parent)
+    add_to(copied / "_lib" / "matmul.py", "\n# another\n")
+    after = digests(copied)
+    assert {name for name in SHIPPED if after[name] != before[name]} == {"matmul", "matmul_tensor"}
+
+
+def test_shared_python_that_nothing_names_is_a_part_of_no_kernel(copied: Path) -> None:
+    before = digests(copied)
+    (copied / "_lib" / "unused.py").write_text("VALUE = 1\n", encoding="utf-8")
+    assert digests(copied) == before
+    line = 'VALUE = beside(__file__, "../_lib/unused.py")["VALUE"]'
+    add_to(copied / "transpose" / "kernel.py", f"\nfrom autotile.kernels import beside\n\n{line}\n")
+    named = digests(copied)
+    assert {name for name in SHIPPED if named[name] != before[name]} == {"transpose"}
+    add_to(copied / "_lib" / "unused.py", "# another\n")
+    assert digests(copied)["transpose"] != named["transpose"]
+
+
+def test_both_matmul_kernels_take_what_they_share_from_one_file(copied: Path) -> None:
+    shared = copied / "_lib" / "matmul.py"
+    text = shared.read_text(encoding="utf-8")
+    assert text.count("what is below 0 becomes 0") == 1
+    shared.write_text(text.replace("what is below 0 becomes 0", "never below 0"), encoding="utf-8")
+    for name in ("matmul", "matmul_tensor"):
+        (relu,) = (switch for switch in read_folder(copied / name).switches if switch.name == "relu")
+        assert relu.doc == "never below 0"
