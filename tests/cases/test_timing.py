@@ -24,6 +24,9 @@ class Driver:
             def __init__(self) -> None:
                 self.place = -1
 
+            def query(self) -> bool:
+                return False
+
             def record(self, stream: Any) -> None:
                 self.place = len(driver.log)
                 driver.log.append("event")
@@ -62,7 +65,7 @@ def test_launches_alone_are_timed_and_read_when_all_have_ended() -> None:
     device: Any = SimpleNamespace(info=find_gpu("h200"), active=contextlib.nullcontext, guard_bytes=1024)
     kernel = load_kernel("transpose")
     workload = make_workload(kernel, kernel.problem({"rows": 8, "cols": 4}))
-    program: Any = SimpleNamespace(launch=lambda *given: driver.log.append("launch"))
+    program: Any = SimpleNamespace(bound=lambda *given: lambda: driver.log.append("launch"))
     with CudaStage(device, driver, workload, None) as stage:
         driver.log.clear()
         assert stage.times_ms(program, Launch((1, 1, 1), (32, 1, 1)), 5) == (1.0,) * 5

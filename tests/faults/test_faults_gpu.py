@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 from faulty import no_orphans
 from faulty_kernel import write_faulty
+from waiting_kernel import NEVER_ENDING, write_waiting
 
 import autotile
-from autotile.assets import templates_dir
 from autotile.build import Builder
 from autotile.devices.cuda import CudaDevice
 from autotile.devices.select import open_device
@@ -125,29 +124,9 @@ def test_the_sanitizer_sees_a_race_and_an_access_beyond_an_array(
     assert words in found.words, found.words
 
 
-NEVER_ENDING = """\
-kernel: waiting
-problems: [{m: 512, n: 512, k: 512, dtype: bfloat16}]
-parameters: {tier: [wgmma, mma], block_m: [64], block_n: [64], block_k: [64], warp_m: [32], warp_n: [32],
-             fragments: [1], stages: [3, 4], groups: [1], cluster: [1], wave: [0], min_blocks: [1], group: [8],
-             pingpong: [false], multicast: [none]}
-search: {sampler: grid, trials: 4, launch_limit: 2s}
-"""
-TOLD = "barrier_expect(shared.full + slot.number * 8, STAGE_BYTES);"
-
-
 def test_barriers_that_nobody_arrives_at_end_in_a_record(tmp_path: Path) -> None:
     """The matmul on tensor cores, of which tier wgmma is not told that its tiles have been asked for."""
-    for name in ("_lib", "matmul_tensor"):
-        shutil.copytree(templates_dir() / name, tmp_path / name)
-    folder = (tmp_path / "matmul_tensor").rename(tmp_path / "waiting")
-    for file, old, new in (
-        ("kernel.py", 'name="matmul_tensor"', 'name="waiting"'),
-        ("parts/wgmma.cu.j2", TOLD, ""),
-    ):
-        text = (folder / file).read_text(encoding="utf-8")
-        assert text.count(old) == 1
-        (folder / file).write_text(text.replace(old, new), encoding="utf-8")
+    write_waiting(tmp_path)
     search = tmp_path / "waiting.yaml"
     search.write_text(NEVER_ENDING, encoding="utf-8")
     device = open_device("cuda")

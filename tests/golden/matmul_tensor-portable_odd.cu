@@ -377,9 +377,8 @@ matmul_tensor(const element* __restrict__ a, const element* __restrict__ b, resu
         }
         slot = slot + 1 == STAGES ? 0 : slot + 1;
     }
-    copies_landed<0>();
-    __syncthreads();  // nobody reads the ring any more, in whose place rows of C are laid out
 
+    // In the last step everyone has read the ring: rows of C are laid out in its place.
     const size_t first = size_t(tile.matrix) * c_step * c_pitch;
     const Result to = {c + first, addend, bias, alpha, beta, m, n, c_pitch};
     store(sums, shared + warp * ROOM_BYTES, to, tile.row + row, tile.col + col);

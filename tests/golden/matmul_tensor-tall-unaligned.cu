@@ -400,7 +400,8 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
     }
     trap_if_gave_up(shared.gave_up);
 }
-__device__ __forceinline__ int packed_pitch(int line) { return (line - 1) / WIDTH * WIDTH + WIDTH; }
+constexpr int PACKED_SPAN = 128 / sizeof(element);  // lines begin on 128 bytes: a box's rows else take two reads of the L2 cache each
+__device__ __forceinline__ int packed_pitch(int line) { return (line - 1) / PACKED_SPAN * PACKED_SPAN + PACKED_SPAN; }
 __device__ __forceinline__ element* packed_a(void* scratch, int matrix, int m, int k) {
     return static_cast<element*>(scratch) + size_t(m) * packed_pitch(k) * matrix;
 }
@@ -412,8 +413,9 @@ constexpr int PACKERS = 256;  // threads of a block
 constexpr int STRIP = 32;  // words that a warp copies of a line ...
 constexpr int BUNCH_OF_LINES = 4;  // ... and of how many lines: their loads are on their way together
 
+__device__ __forceinline__ int strips_of(int line) { return ((line - 1) / WIDTH) / STRIP + 1; }
 __device__ __forceinline__ int copying_blocks(int lines, int line) {
-    const int strips = (packed_pitch(line) / WIDTH - 1) / STRIP + 1, bunches = (lines - 1) / BUNCH_OF_LINES + 1;
+    const int strips = strips_of(line), bunches = (lines - 1) / BUNCH_OF_LINES + 1;
     return (bunches * strips - 1) / (PACKERS / 32) + 1;
 }
 
@@ -421,7 +423,7 @@ __device__ __forceinline__ int copying_blocks(int lines, int line) {
 // begins in, has the next one from its neighbour, and shifts the two into one.
 __device__ __forceinline__ void copy_lines(element* to, const element* from, int lines, int line, int pitch, int block) {
     const int to_pitch = packed_pitch(line);
-    const unsigned strips = (to_pitch / WIDTH - 1) / STRIP + 1, job = block * (PACKERS / 32) + threadIdx.x / 32;
+    const unsigned strips = strips_of(line), job = block * (PACKERS / 32) + threadIdx.x / 32;
     const int lane = threadIdx.x % 32, first_line = job / strips * BUNCH_OF_LINES, word = job % strips * STRIP + lane;
     const int left = line - word * WIDTH;  // elements of a line from here on
     const char *const begin = reinterpret_cast<const char*>(from), *const end = reinterpret_cast<const char*>(from + offset(lines - 1, pitch) + line);

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting_kernel import TOLD, write_waiting
 
 from autotile.build import Builder
 from autotile.codegen import render
@@ -139,23 +140,24 @@ def test_boxes_are_128_bytes_wide_in_every_type(dtype: str, span: int, result: s
     [("none", 0, (128, 64)), ("a", 0, (64, 64)), ("b", 0, (128, 32)), ("b", 1, (128, 64)), ("a", 1, (64, 128))],
 )
 def test_of_what_two_blocks_share_each_brings_a_half(multicast: str, turned: int, lines: tuple[int, int]) -> None:
-    a, b, _ = launch("in_turns", changes={"multicast": multicast}, b_turned=turned).maps
+    changes = {"multicast": multicast, "cluster": 1 if multicast == "none" else 2}
+    a, b, _ = launch("in_turns", changes=changes, b_turned=turned).maps
     assert (a.box[1], b.box[1]) == lines
 
 
 def test_maps_of_packed_operands_lie_in_the_scratch_memory() -> None:
     """A of every matrix, then B."""
     a, b = launch("small", m=33, n=45, k=50, batch=3).maps
-    assert a == TensorMap(SCRATCH, "bfloat16", 0, (50, 33, 3), (112, 33 * 112), (64, 64, 1))
-    assert b == TensorMap(SCRATCH, "bfloat16", 3 * 33 * 112, (45, 50, 3), (96, 50 * 96), (64, 64, 1))
+    assert a == TensorMap(SCRATCH, "bfloat16", 0, (50, 33, 3), (128, 33 * 128), (64, 64, 1))
+    assert b == TensorMap(SCRATCH, "bfloat16", 3 * 33 * 128, (45, 50, 3), (128, 50 * 128), (64, 64, 1))
     a, b, c = launch("small", m=33, n=48, k=50).maps
     assert (a.argument, b.argument, c.argument) == (SCRATCH, B, C)
 
 
 def test_what_is_turned_as_it_is_packed_is_mapped_as_it_is_multiplied() -> None:
     a, b, _ = launch("small", "tf32", {"block_k": 32}, m=36, n=48, k=50, a_turned=1).maps
-    assert a == TensorMap(SCRATCH, "tf32", 0, (50, 36), (208,), (32, 64))
-    assert b == TensorMap(SCRATCH, "tf32", 36 * 208, (50, 48), (208,), (32, 128))
+    assert a == TensorMap(SCRATCH, "tf32", 0, (50, 36), (256,), (32, 64))
+    assert b == TensorMap(SCRATCH, "tf32", 36 * 256, (50, 48), (256,), (32, 128))
 
 
 @pytest.mark.parametrize("asked", [{}, {"m": 511, "n": 767, "k": 639}, {"n": 44, "c_pitch": 48, "b_pitch": 48}])
@@ -191,6 +193,29 @@ def test_tier_wgmma_may_begin_while_its_operands_are_packed(asked: dict[str, int
         assert ("griddepcontrol.wait" in text) == (point in WGMMA and bool(found.before))
 
 
+def test_who_multicasts_ends_without_a_barrier_of_the_cluster() -> None:
+    """Its feeder waits until what it fed last has been read; blocks that share k read each other to the end."""
+
+    def text(point: str) -> str:
+        return render(KERNEL, KERNEL.problem(SIZES), KERNEL.configuration(KERNEL.presets[point])).text
+
+    shared, parts = text("small_shared"), text("few_rows")
+    assert "for (int i = 0; i < STAGES; i++, slot.next()) barrier_wait(shared.empty" in shared
+    assert shared.count("barrier.cluster.arrive") == 1, "before anything is brought to another block"
+    assert shared.index("barrier.cluster.wait") < shared.index("const auto give_back")
+    assert parts.rindex("barrier.cluster.wait") > parts.rindex("store(sums")
+    assert "shared.empty + slot.number * 8, slot.parity ^ 1" in parts
+
+
+def test_the_kernel_that_waits_for_ever_is_this_one_but_for_a_line(tmp_path: Path) -> None:
+    """Of which a GPU's test makes its search: it is written from today's text."""
+    write_waiting(tmp_path)
+    waiting = load_kernel("waiting", tmp_path)
+    values = KERNEL.presets["small"]
+    texts = [render(one, one.problem(SIZES), one.configuration(values)).text for one in (KERNEL, waiting)]
+    assert texts[0].replace("matmul_tensor", "waiting").replace(TOLD, "").split() == texts[1].split()
+
+
 # ---- on the emulator ------------------------------------------------------------------------------------------------
 
 
@@ -217,18 +242,23 @@ def check(builder: Builder, variant: Variant, launch: Launch) -> Check:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "sizes"),
+    ("dtype", "sizes", "pad_bytes"),
     [
-        ("bfloat16", {"m": 66, "n": 270, "k": 33, "batch": 2}),
-        ("tf32", {"m": 66, "n": 70, "k": 33, "batch": 2, "a_turned": 1}),
+        ("bfloat16", {"m": 66, "n": 270, "k": 33, "batch": 2}, 640 - 34 * 16),
+        ("tf32", {"m": 66, "n": 70, "k": 33, "batch": 2, "a_turned": 1}, 256 - 9 * 16),
     ],
     ids=["copied", "turned"],
 )
-def test_no_block_and_no_byte_of_the_packing_is_too_many(builder: Builder, dtype: str, sizes: dict[str, int]) -> None:
+def test_no_block_and_no_byte_of_the_packing_is_too_many(
+    builder: Builder, dtype: str, sizes: dict[str, int], pad_bytes: int
+) -> None:
+    """But for what is behind the last line's last word."""
     packed = variant_of({}, dtype, sizes)
     (step,) = packed.launch.before
     assert check(builder, packed, packed.launch).ok
     fewer = replace(step, grid=(step.grid[0] - 1, *step.grid[1:]))
     assert check(builder, packed, replace(packed.launch, before=(fewer,))).wrong
-    less = replace(packed.launch, scratch_bytes=packed.launch.scratch_bytes - 16)
+    enough = packed.launch.scratch_bytes - pad_bytes
+    assert check(builder, packed, replace(packed.launch, scratch_bytes=enough)).ok
+    less = replace(packed.launch, scratch_bytes=enough - 16)
     assert "out-of-bounds" in check(builder, packed, less).detail

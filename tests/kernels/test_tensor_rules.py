@@ -63,7 +63,8 @@ ALONE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (at("large", groups=1, stages=3), {}, "256 sums a thread do not fit its registers"),
     (at("small", block_m=128, block_n=192, min_blocks=2, stages=2), {}, "2 blocks of 160 threads with 192 sums each"),
     (at("large", min_blocks=2, wave=0, stages=2, block_n=64), {}, "blocks of several groups reallocate registers"),
-    (at("few_rows", multicast="b"), {}, "pingpong must be false, multicast none and wave 0"),
+    (at("small", multicast="b"), {}, "two blocks share an operand: cluster must be 2, not 1"),
+    (at("few_rows", wave=132), {}, "pingpong must be false and wave 0"),
     (at("few_rows", block_m=128, block_n=256, groups=2, stages=2), {}, "sums of 128×256 do not fit in the place of"),
     (at("plain", stages=12), {}, "12 stages: copies of more than 8 steps are never on their way"),
     (at("in_turns", wave=0), {}, "groups take turns at tiles that follow each other"),
@@ -165,11 +166,19 @@ def test_operands_that_do_not_lie_as_they_must_are_packed(point: str) -> None:
     assert launch(point).scratch_bytes == 0
     assert launch(point, k=50, a_pitch=80, b_pitch=4104, m=33, n=44).steps == (), "their lines begin on 16 bytes"
     odd = launch(point, m=33, n=45, k=50, batch=3)
-    assert odd.scratch_bytes == 3 * (33 * 56 + 50 * 48) * 2
+    assert odd.scratch_bytes == 3 * (33 * 64 + 50 * 64) * 2
     assert [step.entry_suffix for step in odd.before] == ["_pack"]
     assert odd.before[0].grid[1:] == (3, 1)
     only_b = launch(point, m=33, n=45, k=64)
-    assert only_b.scratch_bytes == 64 * 48 * 2
+    assert only_b.scratch_bytes == 64 * 64 * 2
+
+
+@pytest.mark.parametrize(("dtype", "itemsize"), [("bfloat16", 2), ("tf32", 4), ("int8", 1), ("float64", 8)])
+def test_packed_lines_begin_on_128_bytes(dtype: str, itemsize: int) -> None:
+    """Else TMA, which asks the L2 cache for as many, asks twice for a line of a tile."""
+    asked = KERNEL.problem({"m": 3, "n": 7, "k": 129, "b_turned": 1, "offset": 1}, dtype)
+    pitch_bytes = -(-129 * itemsize // 128) * 128
+    assert KERNEL.launch_of(asked, KERNEL.configuration({"block_k": 64 // itemsize})).scratch_bytes == 10 * pitch_bytes
 
 
 def test_many_matrices_are_packed_in_more_than_one_row_of_blocks() -> None:
