@@ -17,6 +17,7 @@ from autotile.errors import NotTuned, UsageError
 from autotile.kernels import load_kernel
 from autotile.kernels.instead import resolve
 from autotile.measure import make_workload
+from autotile.space import build_space
 from autotile.spec.load import load_specs
 
 H200 = find_gpu("h200")
@@ -63,6 +64,29 @@ def test_the_search_files_hold_a_tier(config: str) -> None:
     if config == "matmul-portable":
         assert spec.parameters["tier"] == ("mma",)
         assert not any("compute_capability" in rule.expression for rule in spec.rules)
+
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/nvidia-h200/matmul_tensor.json"
+WINNERS = [
+    entry
+    for entry in json.loads(RESULTS.read_text(encoding="utf-8"))["cases"]
+    if entry["dtype"] != "float16"  # for whose elements the rules are bfloat16's
+]
+
+
+@pytest.mark.parametrize("entry", WINNERS, ids=lambda entry: entry["case"])
+def test_what_won_on_an_h200_is_in_the_search_file(entry: dict[str, Any]) -> None:
+    """Each rule of a file gives something up; none of it was the best."""
+    from matmul_tensor_cases import chosen
+
+    (case,) = chosen(entry["case"])
+    (spec,) = load_specs(case.config, problems=[{**case.sizes, "dtype": case.dtype}], device=lambda: H200)
+    values = entry["configuration"]
+    for name, domain in spec.parameters.items():
+        assert values[name] in domain, name
+    alone = {name: (value,) for name, value in values.items()}
+    problem = spec.kernel.problem(case.sizes, case.dtype)
+    assert build_space(spec.kernel, problem, H200, alone, spec.rules).feasible == 1
 
 
 def kinds() -> list[Any]:
