@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -193,18 +194,30 @@ def test_tier_wgmma_may_begin_while_its_operands_are_packed(asked: dict[str, int
         assert ("griddepcontrol.wait" in text) == (point in WGMMA and bool(found.before))
 
 
-def test_who_multicasts_ends_without_a_barrier_of_the_cluster() -> None:
-    """Its feeder waits until what it fed last has been read; blocks that share k read each other to the end."""
+def text_of(point: str) -> str:
+    return render(KERNEL, KERNEL.problem(SIZES), KERNEL.configuration(KERNEL.presets[point])).text
 
-    def text(point: str) -> str:
-        return render(KERNEL, KERNEL.problem(SIZES), KERNEL.configuration(KERNEL.presets[point])).text
 
-    shared, parts = text("small_shared"), text("few_rows")
-    assert "for (int i = 0; i < STAGES; i++, slot.next()) barrier_wait(shared.empty" in shared
-    assert shared.count("barrier.cluster.arrive") == 1, "before anything is brought to another block"
-    assert shared.index("barrier.cluster.wait") < shared.index("const auto give_back")
+@pytest.mark.parametrize("point", [name for name in WGMMA if KERNEL.presets[name].get("multicast", "none") != "none"])
+def test_who_multicasts_ends_without_a_barrier_of_the_cluster(point: str) -> None:
+    """Its feeder waits until what it fed last has been read by the warps of all blocks."""
+    text = text_of(point)
+    assert text.count("for (int i = 0; i < STAGES; i++, slot.next()) barrier_wait(shared.empty") == 1
+    assert text.index("i++, slot.next()) barrier_wait(shared.empty") > text.rindex("feed(tile, step, slot)")
+    assert text.count("barrier.cluster.arrive") == 1, "before anything is brought to another block"
+    assert text.index("barrier.cluster.wait") < text.index("const auto give_back")
+    (made,) = re.findall(r"barrier_make\(shared\.empty.*, (.*)\);", text)
+    pingpong = KERNEL.presets[point].get("pingpong", False)
+    assert made == ("4 * CLUSTER" if pingpong else "GROUPS * 4 * CLUSTER"), "every warp tells every block"
+
+
+def test_blocks_that_share_k_read_each_other_to_the_end() -> None:
+    parts, alone = text_of("few_rows"), text_of("small")
     assert parts.rindex("barrier.cluster.wait") > parts.rindex("store(sums")
-    assert "shared.empty + slot.number * 8, slot.parity ^ 1" in parts
+    for text in (parts, alone):
+        assert "shared.empty + slot.number * 8, slot.parity ^ 1" in text
+        assert "i++, slot.next()) barrier_wait(shared.empty" not in text
+    assert "barrier.cluster" not in alone
 
 
 def test_the_kernel_that_waits_for_ever_is_this_one_but_for_a_line(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ ALONE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (at("small", block_m=128, block_n=192, min_blocks=2, stages=2), {}, "2 blocks of 160 threads with 192 sums each"),
     (at("large", min_blocks=2, wave=0, stages=2, block_n=64), {}, "blocks of several groups reallocate registers"),
     (at("small", multicast="b"), {}, "two blocks share an operand: cluster must be 2, not 1"),
+    (at("small_shared", cluster=4), {}, "two blocks share an operand: cluster must be 2, not 4"),
     (at("few_rows", wave=132), {}, "pingpong must be false and wave 0"),
     (at("few_rows", block_m=128, block_n=256, groups=2, stages=2), {}, "sums of 128×256 do not fit in the place of"),
     (at("plain", stages=12), {}, "12 stages: copies of more than 8 steps are never on their way"),
