@@ -91,7 +91,7 @@ class Driver:
         self.said.append("event")
 
     def query(self) -> bool:
-        """Whether the GPU has come to where the event was recorded: always too early, or never."""
+        """Whether the GPU has come to where the event was recorded: as `early` says in turn, then never."""
         return self.early.pop(0) if self.early else False
 
     def synchronize(self) -> None: ...

@@ -366,7 +366,7 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
     }
     trap_if_gave_up(shared.gave_up);
 }
-constexpr int PACKED_SPAN = 128 / sizeof(element);  // lines begin on 128 bytes: a box's rows else take two reads of the L2 cache each
+constexpr int PACKED_SPAN = 128 / sizeof(element);  // lines begin on 128 bytes, as those of the L2 cache do: a box's row lies in one of these, not in two
 __device__ __forceinline__ int packed_pitch(int line) { return (line - 1) / PACKED_SPAN * PACKED_SPAN + PACKED_SPAN; }
 __device__ __forceinline__ element* packed_a(void* scratch, int matrix, int m, int k) {
     return static_cast<element*>(scratch) + size_t(m) * packed_pitch(k) * matrix;

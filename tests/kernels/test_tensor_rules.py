@@ -176,7 +176,7 @@ def test_operands_that_do_not_lie_as_they_must_are_packed(point: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "itemsize"), [("bfloat16", 2), ("tf32", 4), ("int8", 1), ("float64", 8)])
 def test_packed_lines_begin_on_128_bytes(dtype: str, itemsize: int) -> None:
-    """Else TMA, which asks the L2 cache for as many, asks twice for a line of a tile."""
+    """As the L2 cache's do: a line of a tile, of as many bytes, lies in one of these and not in two."""
     asked = KERNEL.problem({"m": 3, "n": 7, "k": 129, "b_turned": 1, "offset": 1}, dtype)
     pitch_bytes = -(-129 * itemsize // 128) * 128
     assert KERNEL.launch_of(asked, KERNEL.configuration({"block_k": 64 // itemsize})).scratch_bytes == 10 * pitch_bytes
