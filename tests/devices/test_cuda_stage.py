@@ -52,6 +52,7 @@ class Driver:
         self.free_bytes = free_bytes
         self.said: list[str] = []
         self.early: list[bool] = []
+        self.asked_after: list[str] = []
 
     def mem_get_info(self) -> tuple[int, int]:
         return self.free_bytes, self.free_bytes
@@ -92,6 +93,7 @@ class Driver:
 
     def query(self) -> bool:
         """Whether the GPU has come to where the event was recorded: as `early` says in turn, then never."""
+        self.asked_after.append(self.said[-1])
         return self.early.pop(0) if self.early else False
 
     def synchronize(self) -> None: ...
@@ -248,6 +250,7 @@ def test_a_launch_that_the_gpu_waited_for_is_timed_again_behind_more_flushes() -
         assert " ".join(lab.driver.said).removeprefix("set set copy " * 3) == " ".join(
             [timed] * 4 + ["flush flush flush " + timed] * 2 + ["flush " * 15 + timed]
         ), "all four, then the second and the fourth, then the second"
+        assert set(lab.driver.asked_after) == {"launch"}, "asked before, the GPU could still come too early"
         assert program.addresses[4:] == [program.addresses[1], program.addresses[3], program.addresses[1]], "their sets"
         assert stage.check_timed() == Check(0.0, 0)
 

@@ -44,7 +44,7 @@ class Point:
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "matmul": ("one_element", "tile32", "large", "large_packed", "few_rows", "one_row"),
-    "matmul_tensor": ("portable", "large"),
+    "matmul_tensor": ("portable", "large", "small_shared"),
 }
 """Presets whose text is unlike the others', of kernels that have many; of any other, all."""
 

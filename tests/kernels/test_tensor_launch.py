@@ -15,6 +15,7 @@ from autotile.build import Builder
 from autotile.codegen import render
 from autotile.devices.base import Check
 from autotile.devices.emulator.device import EmulatorDevice
+from autotile.devices.gpus import find_gpu
 from autotile.errors import AutotileError, KernelError, UnsupportedByEmulator
 from autotile.kernels import Map, load_kernel
 from autotile.kernels.validation import validate
@@ -202,13 +203,33 @@ def text_of(point: str) -> str:
 def test_who_multicasts_ends_without_a_barrier_of_the_cluster(point: str) -> None:
     """Its feeder waits until what it fed last has been read by the warps of all blocks."""
     text = text_of(point)
-    assert text.count("for (int i = 0; i < STAGES; i++, slot.next()) barrier_wait(shared.empty") == 1
+    waits = "barrier_wait(shared.empty + slot.number * 8, slot.parity ^ 1, shared.gave_up);"
+    assert text.count(waits) == 2, "once before each slot is filled anew, and for all slots in the end"
+    assert text.count("for (int i = 0; i < STAGES; i++, slot.next()) " + waits) == 1
     assert text.index("i++, slot.next()) barrier_wait(shared.empty") > text.rindex("feed(tile, step, slot)")
     assert text.count("barrier.cluster.arrive") == 1, "before anything is brought to another block"
     assert text.index("barrier.cluster.wait") < text.index("const auto give_back")
     (made,) = re.findall(r"barrier_make\(shared\.empty.*, (.*)\);", text)
     pingpong = KERNEL.presets[point].get("pingpong", False)
     assert made == ("4 * CLUSTER" if pingpong else "GROUPS * 4 * CLUSTER"), "every warp tells every block"
+
+
+def test_a_block_brings_its_part_of_what_is_shared_to_its_own_place() -> None:
+    """Not over another block's part, and not another block's lines."""
+    (bring,) = re.findall(r"load_box_for\(\(1 << CLUSTER\).*?;", text_of("small_shared"), re.DOTALL)
+    assert bring.count("rank * (BLOCK_K / CLUSTER)") == 2
+    assert "(slot) + i * BLOCK_K * 128 + rank * (BLOCK_K / CLUSTER) * 128, map" in bring
+
+
+def test_a_shared_k_is_less_work_for_a_block_and_a_shared_operand_is_not() -> None:
+    def effort(point: str, **changes: Any) -> float:
+        values = KERNEL.configuration({**KERNEL.presets[point], **changes})
+        return KERNEL.effort_of(KERNEL.problem({"m": 512, "n": 512, "k": 4096}), values, find_gpu("h200").scope())
+
+    tile = 64 * 128  # of 32, which have a multiprocessor each
+    assert effort("small") == tile * (4096 + 128)
+    assert effort("few_rows") == 2 * tile * (4096 / 2 + 128)
+    assert effort("small_shared") == 2 * tile * (4096 + 128)
 
 
 def test_blocks_that_share_k_read_each_other_to_the_end() -> None:
