@@ -156,7 +156,11 @@ KERNEL = Kernel(
         Derived(
             "shares_k", "cluster > 1 and multicast == 'none'", "the blocks of a cluster have parts of one tile's k"
         ),
-        Derived("units", "min(tiles, wave // cluster) if wave else tiles", "tiles that are worked on at once"),
+        Derived(
+            "units",
+            "ceil_div(tiles, ceil_div(tiles, wave // cluster)) if wave else tiles",
+            "tiles that are worked on at once: blocks that stay are no more than take them in as many rounds",
+        ),
         Derived("warps", "(block_m // max(1, warp_m)) * (block_n // max(1, warp_n))", "warps of a block in tier mma"),
         Derived("feeders", "128 if groups > 1 else 32", "threads that have tiles brought"),
         Derived(

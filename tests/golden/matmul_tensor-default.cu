@@ -26,10 +26,12 @@ struct Tile {
         const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
         matrix = 0;
         const int tile = number;
-        const int band = tile / (GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
+        // A division takes as long as sixty multiplications, and the first tile waits for it: most need none.
+        const int band = tile < GROUP * tiles_n ? 0 : unsigned(tile) / unsigned(GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
         const int height = min(GROUP, tiles_m - band * GROUP);
-        row = (band * GROUP + rest % height) * TILE_M;
-        col = rest / height * TILE_N;
+        const int across = height == GROUP ? rest / GROUP : unsigned(rest) / unsigned(height);
+        row = (band * GROUP + rest - across * height) * TILE_M;
+        col = across * TILE_N;
     }
 };
 __device__ __forceinline__ int count_tiles(int m, int n, int batch) {

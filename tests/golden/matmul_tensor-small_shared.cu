@@ -25,10 +25,12 @@ struct Tile {
         const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
         matrix = 0;
         const int tile = number;
-        const int band = tile / (GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
+        // A division takes as long as sixty multiplications, and the first tile waits for it: most need none.
+        const int band = tile < GROUP * tiles_n ? 0 : unsigned(tile) / unsigned(GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
         const int height = min(GROUP, tiles_m - band * GROUP);
-        row = (band * GROUP + rest % height) * TILE_M;
-        col = rest / height * TILE_N;
+        const int across = height == GROUP ? rest / GROUP : unsigned(rest) / unsigned(height);
+        row = (band * GROUP + rest - across * height) * TILE_M;
+        col = across * TILE_N;
     }
 };
 __device__ __forceinline__ int count_tiles(int m, int n, int batch) {
@@ -71,6 +73,13 @@ constexpr int ROOM_BYTES = 16 * 128;
 constexpr int CLUSTER = 2;  // blocks that share one operand's tiles
 
 __device__ __forceinline__ unsigned address_of(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+
+__device__ __forceinline__ bool elected() {
+    unsigned mine;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(mine)::"memory");
+    return mine;
+}
+
 
 constexpr unsigned MOST_TRIES = 1u << 20;  // each try waits for a while in hardware
 
@@ -258,18 +267,17 @@ __device__ __forceinline__ void lay_out(const accumulator (&sums)[SUMS], int str
 
 // What a warp has finished of a tile. row, col: of the warp's first element in C.
 __device__ __forceinline__ void store(Sums& sums, unsigned rooms, const Result& to, const TensorMap& map, int row, int col, int matrix) {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
 #pragma unroll
         for (int strip = 0; strip < STRIPS; strip++) {
             const unsigned room = rooms + (i * STRIPS + strip) % ROOMS * ROOM_BYTES;
-            if (lane == 0) stores_read<ROOMS - 1>();
+            if (elected()) stores_read<ROOMS - 1>();
             __syncwarp();  // the room's last store has been read
             lay_out(sums[i], strip, room, to, row + i * 64, col + strip * RESULT_SPAN);
             show_to_tma();
             __syncwarp();  // all lanes' rows are there, for TMA too
-            if (lane == 0) store_box(map, room, col + strip * RESULT_SPAN, row + i * 64, matrix);
+            if (elected()) store_box(map, room, col + strip * RESULT_SPAN, row + i * 64, matrix);
         }
     }
 }
@@ -295,25 +303,36 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
         bring_b(shared, slot.number, map_b, step * BLOCK_K, col, tile.matrix, rank);
     };
 
-    if (warp == GROUPS * 4 && lane == 0) {
-        prefetch_map(map_a);
-        prefetch_map(map_b);
-        for (int slot = 0; slot < STAGES; slot++) {
+    // Every cycle until the first tile is asked for counts: the maps are on their way while the other warps, each for its
+    // slots, make the barriers, before anyone uses them: other threads, other blocks of the cluster, and TMA.
+    if (warp == GROUPS * 4) {
+        if (elected()) {
+            prefetch_map(map_a);
+            prefetch_map(map_b);
+        }
+    } else if (warp < GROUPS * 4 && elected()) {
+        for (int slot = warp; slot < STAGES; slot += GROUPS * 4) {
             barrier_make(shared.full + slot * 8, 1);
             barrier_make(shared.empty + slot * 8, GROUPS * 4 * CLUSTER);  // warps that read it
         }
-        asm volatile("st.shared.u32 [%0], 0;" ::"r"(shared.gave_up) : "memory");
-        // The barriers are made before anyone uses them: other threads, other blocks of the cluster, and TMA.
+        if (warp == 0) asm volatile("st.shared.u32 [%0], 0;" ::"r"(shared.gave_up) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     __syncthreads();
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // the other blocks' barriers are made
+    // All slots are free: as many steps are asked for at once. This has a place of its own ahead of the loop that goes on
+    // with it, whose text lies far from here and is yet to be fetched.
+    const int fed = min(STAGES, end - begin);
+    if (warp == GROUPS * 4 && elected()) {
+        const Tile tile(unit, m, n);
+        for (int i = 0; i < fed; i++) feed(tile, begin + i, Slot(i));
+    }
     if (warp >= GROUPS * 4) {
-        if (warp == GROUPS * 4 && lane == 0) {
-            Slot slot(0);
-            int first = begin;
+        if (warp == GROUPS * 4 && elected()) {
+            Slot slot(fed);
+            int first = begin + fed;  // of the first tile's steps, that is still to be fed
             for (int number = unit; number < tiles; number += units, first = begin) {
                 const Tile tile(number, m, n);
                 for (int step = first; step < end; step++, slot.next()) {
@@ -355,7 +374,7 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
             const int row = tile.row + rank * BLOCK_M + warp % 4 * 16;
             store(sums, rooms, to, map_c, row, tile.col, tile.matrix);
         }
-        if (lane == 0) stores_read<0>();  // shared memory is there until they have been
+        if (elected()) stores_read<0>();  // shared memory is there until they have been
     }
     trap_if_gave_up(shared.gave_up);
 }

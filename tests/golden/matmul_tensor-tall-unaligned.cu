@@ -36,10 +36,12 @@ struct Tile {
         const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
         matrix = 0;
         const int tile = number;
-        const int band = tile / (GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
+        // A division takes as long as sixty multiplications, and the first tile waits for it: most need none.
+        const int band = tile < GROUP * tiles_n ? 0 : unsigned(tile) / unsigned(GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
         const int height = min(GROUP, tiles_m - band * GROUP);
-        row = (band * GROUP + rest % height) * TILE_M;
-        col = rest / height * TILE_N;
+        const int across = height == GROUP ? rest / GROUP : unsigned(rest) / unsigned(height);
+        row = (band * GROUP + rest - across * height) * TILE_M;
+        col = across * TILE_N;
     }
 };
 __device__ __forceinline__ int count_tiles(int m, int n, int batch) {
@@ -81,6 +83,13 @@ constexpr int ROOMS = 2;  // for one strip of a warp's 16 rows each
 constexpr int ROOM_BYTES = 16 * 128;
 
 __device__ __forceinline__ unsigned address_of(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+
+__device__ __forceinline__ bool elected() {
+    unsigned mine;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(mine)::"memory");
+    return mine;
+}
+
 
 constexpr unsigned MOST_TRIES = 1u << 20;  // each try waits for a while in hardware
 
@@ -333,27 +342,35 @@ matmul_tensor(const __grid_constant__ TensorMap map_a, const __grid_constant__ T
         bring_a(shared, slot.number, map_a, step * BLOCK_K, row, tile.matrix);
         bring_b(shared, slot.number, map_b, step * BLOCK_K, col, tile.matrix);
     };
-    const int fed = min(STAGES, end - begin);  // steps whose tiles are asked for at once: all slots are free
 
-    if (warp == GROUPS * 4 && lane == 0) {
-        prefetch_map(map_a);
-        prefetch_map(map_b);
-        for (int slot = 0; slot < STAGES; slot++) {
+    // Every cycle until the first tile is asked for counts: the maps are on their way while the other warps, each for its
+    // slots, make the barriers, before anyone uses them: other threads, other blocks of the cluster, and TMA.
+    if (warp == GROUPS * 4) {
+        if (elected()) {
+            prefetch_map(map_a);
+            prefetch_map(map_b);
+        }
+    } else if (warp < GROUPS * 4 && elected()) {
+        for (int slot = warp; slot < STAGES; slot += GROUPS * 4) {
             barrier_make(shared.full + slot * 8, 1);
             barrier_make(shared.empty + slot * 8, GROUPS * 4);  // warps that read it
         }
-        asm volatile("st.shared.u32 [%0], 0;" ::"r"(shared.gave_up) : "memory");
-        // The barriers are made before anyone uses them: other threads, other blocks of the cluster, and TMA.
+        if (warp == 0) asm volatile("st.shared.u32 [%0], 0;" ::"r"(shared.gave_up) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+    // All slots are free: as many steps are asked for at once. This has a place of its own ahead of the loop that goes on
+    // with it, whose text lies far from here and is yet to be fetched.
+    const int fed = min(STAGES, end - begin);
+    if (warp == GROUPS * 4 && elected()) {
         asm volatile("griddepcontrol.wait;" ::: "memory");  // the operands have been packed: this kernel began before
         const Tile tile(unit, m, n);
         for (int i = 0; i < fed; i++) feed(tile, begin + i, Slot(i));
     }
-    __syncthreads();
     if (warp >= GROUPS * 4) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // the others want them
-        if (warp == GROUPS * 4 && lane == 0) {
+        if (warp == GROUPS * 4 && elected()) {
             Slot slot(fed);
             int first = begin + fed;  // of the first tile's steps, that is still to be fed
             for (int number = unit; number < tiles; number += units, first = begin) {

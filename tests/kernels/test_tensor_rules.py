@@ -137,12 +137,13 @@ def launch(point: str, **asked: Any) -> Launch:
         ("plain", {"m": 65, "n": 63, "batch": 3}, 2 * 3, 128, 3 * 128 * 32 * 2),
         ("portable", {}, 32 * 32, 128, 3 * 256 * 32 * 2),
         ("portable_deep", {}, 32 * 16, 256, 3 * 384 * 64 * 2),
-        # Of a wave no more blocks stay than there are tiles.
-        ("large", {}, 132, 384, 1024 + 4 * (49152 + 16) + 2 * 4 * 2 * 2048 + 16),
+        # Of a wave no more blocks stay than there are tiles, nor than take these in as many rounds: 512 in four of 128.
+        ("large", {}, 128, 384, 1024 + 4 * (49152 + 16) + 2 * 4 * 2 * 2048 + 16),
         ("large", {"m": 100, "n": 1000}, 4, 384, 1024 + 4 * (49152 + 16) + 2 * 4 * 2 * 2048 + 16),
-        ("in_turns", {}, 132, 384, 1024 + 6 * (32768 + 16) + 2 * 4 * 2 * 2048 + 16),
-        # Pairs of blocks: 66 of them, or as many as there are tiles of 256 x 192.
-        ("in_turns_shared", {}, 2 * 66, 384, 1024 + 4 * (40960 + 16) + 2 * 4 * 2 * 2048 + 16),
+        ("large", {"m": 128 * 7, "n": 256 * 19}, 67, 384, 1024 + 4 * (49152 + 16) + 2 * 4 * 2 * 2048 + 16),
+        ("in_turns", {}, 128, 384, 1024 + 6 * (32768 + 16) + 2 * 4 * 2 * 2048 + 16),
+        # Pairs of blocks: of 66, those that take 352 tiles of 256 x 192 in six rounds, or as many as there are tiles.
+        ("in_turns_shared", {}, 2 * 59, 384, 1024 + 4 * (40960 + 16) + 2 * 4 * 2 * 2048 + 16),
         ("in_turns_shared", {"m": 257, "n": 193}, 2 * 4, 384, 1024 + 4 * (40960 + 16) + 2 * 4 * 3 * 2048 + 16),
         ("small", {}, 64 * 32, 160, 1024 + 8 * (24576 + 16) + 4 * 2 * 2048 + 16),
         ("few_rows", {"m": 16}, 2 * 32, 160, 1024 + 8 * (24576 + 16) + 4 * 2 * 2048 + 16),
