@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from autotile.devices.cuda import device as devices
 from autotile.devices.cuda import driver as cuda
-from autotile.devices.cuda.device import CudaDevice
+from autotile.devices.cuda.device import CudaDevice, open_cuda, open_unguarded
+from autotile.devices.cuda.stage import GUARD_BYTES
 from autotile.errors import ArgumentTypeError, DeviceNotFound, LaunchError
 from autotile.types import Launch
 
@@ -71,6 +73,19 @@ class FakeCuda:
             self.stack.append(self.pycudas[-1])
 
 
+class Gpus:
+    """pycuda's Device: made of an index, and counted."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __call__(self, index):
+        return self.make(index)
+
+    def count(self):
+        return 1
+
+
 @pytest.fixture
 def opened(monkeypatch):
     """A function that opens a CudaDevice over a stack of contexts; gives both."""
@@ -87,12 +102,14 @@ def opened(monkeypatch):
         )
         driver = SimpleNamespace(
             Error=Refused,
-            Device=lambda index: gpu,
+            Device=Gpus(lambda index: gpu),
             device_attribute=SimpleNamespace(),
             get_driver_version=lambda: 13000,
             Context=SimpleNamespace(synchronize=lambda: None),
         )
         monkeypatch.setattr(cuda, "libcuda", lambda: library)
+        monkeypatch.setattr(cuda, "load_driver", lambda: driver)
+        monkeypatch.setattr(devices, "_open", {})
         return CudaDevice(driver, 0), library
 
     return make
@@ -110,6 +127,17 @@ class Watching:
             raise self.error
 
     launch_foreign = launch
+
+
+def test_a_device_is_opened_once_and_one_without_guards_is_another(opened):
+    """What runs under a checker of memory accesses takes no guards from what does not."""
+    opened()
+    guarded, bare = open_cuda(0), open_unguarded(0)
+    assert (guarded.guard_bytes, bare.guard_bytes) == (GUARD_BYTES, 0)
+    assert guarded.reopen() is guarded is open_cuda(0)
+    assert guarded.reopen_unguarded() is bare is open_unguarded(0)
+    with pytest.raises(DeviceNotFound, match="there is no cuda:1"):
+        open_unguarded(1)
 
 
 STACKS = [(), (THEIRS,), (OURS,), (OURS, THEIRS), (THEIRS, OURS)]

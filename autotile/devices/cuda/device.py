@@ -32,7 +32,8 @@ somebody still holds it."""
 LAUNCH_LIMIT_S = 10.0
 """Longest that a launch may take by default. A kernel that needs longer is rare, and slow."""
 
-_open: dict[int, CudaDevice] = {}
+_open: dict[tuple[int, int], CudaDevice] = {}
+"""By index and bytes of a guard."""
 _open_lock = threading.Lock()
 
 
@@ -41,22 +42,24 @@ def open_cuda(index: int = 0) -> CudaDevice:
 
     Raises DeviceNotFound with the reason: no pycuda, no driver, no such index, or a fork after CUDA's start.
     """
+    return _opened(index, GUARD_BYTES)
+
+
+def open_unguarded(index: int) -> CudaDevice:
+    """`open_cuda`, for a process that runs under a checker of memory accesses: another object, without guards."""
+    return _opened(index, 0)
+
+
+def _opened(index: int, guard_bytes: int) -> CudaDevice:
     driver = cuda.load_driver()
     with _open_lock:
-        if index not in _open:
+        if (index, guard_bytes) not in _open:
             count = int(driver.Device.count())
             if not 0 <= index < count:
                 there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0" if count else "no GPU is visible"
                 raise DeviceNotFound(f"there is no cuda:{index}: {count} GPU(s) found ({there})")
-            _open[index] = CudaDevice(driver, index)
-        return _open[index]
-
-
-def open_unguarded(index: int) -> CudaDevice:
-    """`open_cuda`, for a process that runs under a checker of memory accesses."""
-    device = open_cuda(index)
-    device.guard_bytes = 0
-    return device
+            _open[index, guard_bytes] = CudaDevice(driver, index, guard_bytes)
+        return _open[index, guard_bytes]
 
 
 class CudaDevice:
@@ -66,9 +69,9 @@ class CudaDevice:
     context (an illegal address, a trap); CUDA refuses all work in this process from then on.
     """
 
-    def __init__(self, driver: Any, index: int) -> None:
+    def __init__(self, driver: Any, index: int, guard_bytes: int = GUARD_BYTES) -> None:
         self.index = index
-        self.guard_bytes = GUARD_BYTES
+        self.guard_bytes = guard_bytes
         self.poisoned: str | None = None
         self._driver = driver
         device = driver.Device(index)
