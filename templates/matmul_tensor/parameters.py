@@ -62,7 +62,7 @@ PARAMETERS = (
         "wave",
         (0, *sorted({count * blocks for count in MULTIPROCESSORS for blocks in (1, 2)})),
         0,
-        "blocks that stay and take tile after tile, in tier wgmma; 0: every tile has a block of its own",
+        "blocks that may stay and take tile after tile, in tier wgmma; 0: every tile has a block of its own",
     ),
     Parameter(
         "rooms",
