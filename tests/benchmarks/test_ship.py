@@ -13,7 +13,7 @@ from autotile.codegen import render, template_digest
 from autotile.kernels import Kernel, load_kernel
 from autotile.report import export
 from autotile.store import ShippedStore
-from autotile.types import PROVEN, Binary, Identity, Measurement, Record, Source, Target
+from autotile.types import PROVEN, Binary, Configuration, Identity, Measurement, Record, Source, Target
 
 KERNEL = load_kernel("transpose")
 PROBLEM = KERNEL.problem({"rows": 64, "cols": 64})
@@ -68,6 +68,13 @@ def test_a_text_that_changed_ships_where_its_machine_code_did_not() -> None:
     assert shipped(old, compiled_to("code")).source_digest == TODAY
     with pytest.raises(Refused, match="another program"):
         shipped(old, compiled_to("other code"))
+
+
+def test_a_record_from_before_a_parameter_ships_with_the_default() -> None:
+    from ship import shipped
+
+    fewer = Configuration(CONFIGURATION.items_[1:])
+    assert shipped(record(configuration=fewer), never).configuration == CONFIGURATION
 
 
 @pytest.mark.parametrize(

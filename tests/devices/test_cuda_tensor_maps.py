@@ -201,6 +201,17 @@ def test_a_prepared_launch_encodes_maps_where_addresses_are_new(driver: Driver) 
     assert [asked[2] for asked in driver.encoded] == [0x7000, 0x9000, 0x7100, 0xB000]
 
 
+def test_a_prepared_launch_asks_for_no_map_of_the_address_that_it_had(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.maps, asked = 2, []
+    monkeypatch.setattr(prepared, "encoded", lambda *given: asked.append(given[1]) or encoded(*given))
+    launch = ready()
+    for a in (0x7000, 0x7000, 0x7100, 0x7100, 0x7000):
+        launch.launch([a], 7, (np.float32(0.5),), 0x8000)
+    assert asked == [0x7000, 0x8000, 0x7100, 0x7000]
+
+
 def test_a_prepared_launch_whose_map_is_refused_launches_nothing(driver: Driver) -> None:
     driver.maps, driver.status = 2, 1
     launch = ready()

@@ -147,6 +147,14 @@ def test_of_what_two_blocks_share_each_brings_a_half(multicast: str, turned: int
     assert (a.box[1], b.box[1]) == lines
 
 
+def test_a_flat_a_is_brought_whole_by_each_block_that_does_not_share_it() -> None:
+    """Sixteen of its rows, or else half of a tile that is as high as any."""
+    a, b, _ = launch("few_rows", m=16).maps
+    assert (a.box[1], b.box[1]) == (16, 64)
+    shared = launch("small", changes={"multicast": "a", "cluster": 2}, m=16).maps
+    assert (shared[0].box[1], shared[1].box[1]) == (32, 64)
+
+
 def test_maps_of_packed_operands_lie_in_the_scratch_memory() -> None:
     """A of every matrix, then B."""
     a, b = launch("small", m=33, n=45, k=50, batch=3).maps

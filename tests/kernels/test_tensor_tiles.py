@@ -60,6 +60,18 @@ def test_a_tile_that_is_taken_twice_or_not_at_all_is_found(builder: Builder, gro
     assert not check(builder, group, old, new).ok
 
 
+@pytest.mark.parametrize(("old", "ok"), [("", True), ("min(rows, ROOM_ROWS)", False)])
+@pytest.mark.parametrize("n", [77, 80])
+def test_lanes_beyond_a_warps_rows_store_nothing(builder: Builder, n: int, old: str, ok: bool) -> None:
+    """Rows of 16 bytes are half as many words as a warp has lanes; further rows are another warp's."""
+    problem = KERNEL.problem({"m": 70, "n": n, "k": 40}, "float8_e5m2")
+    variant = make_variant(KERNEL, problem, KERNEL.configuration({"warp_n": 16, "block_k": 64}))
+    assert old in variant.source.text
+    text = variant.source.text.replace(old, "rows") if old else variant.source.text
+    with DEVICE.stage(make_workload(KERNEL, problem, 3)) as stage:
+        assert stage.check(DEVICE.load(builder.build(replace(variant.source, text=text))), variant.launch).ok is ok
+
+
 # ---- the blocks that stay -------------------------------------------------------------------------------------------
 
 

@@ -90,6 +90,15 @@ def test_tiles_that_are_mostly_padding_do_not_serve_few_columns() -> None:
     assert served(LARGE, SMALL, m=8192, n=8192, k=8192) == LARGE.configuration
 
 
+def test_of_a_sister_device_the_very_problem_comes_before_a_better_forecast() -> None:
+    def sister(record: Record) -> Record:
+        return dataclasses.replace(record, identity=dataclasses.replace(record.identity, device="sister"))
+
+    slow, near = sister(tuned("small", 5.0)), sister(tuned("large", 2.6, m=4095))
+    assert served(near, sister(tuned("small", 5.0, m=4094))) == near.configuration, "by the forecast, this one"
+    assert served(near, slow) == slow.configuration
+
+
 def test_an_estimate_comes_behind_what_was_measured() -> None:
     emulated = dataclasses.replace(GPU, estimated=True)
     guess = dataclasses.replace(
