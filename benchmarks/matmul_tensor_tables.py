@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markdown_rows import place, row_of
 from matmul_tables import NONE, asked, brief, case_name, ends, error_text, text, time_text, usual_values
-from matmul_tensor_cases import MOST_APART, MOST_ERROR
+from matmul_tensor_cases import MOST_APART, MOST_ERROR, all_cases
 
 TITLES = (
     "matmul on tensor cores", "cuBLAS, ms", "autotile, ms", "ratio", "asked", "TFLOP/s", "error", "cuBLAS's error",
@@ -57,6 +58,28 @@ def table(report: Mapping[str, Any]) -> list[str]:
     return [*lines, *ends(report)]
 
 
+def published(report: Mapping[str, Any]) -> list[str]:
+    """The table, and what its rows do not say."""
+    return [*table(report), *remarks(report)]
+
+
+def remarks(report: Mapping[str, Any]) -> list[str]:
+    """Which rows are of an earlier commit than the newest, and of which cases something is asked, but no row there."""
+    cases = report["cases"]
+    newest = max(cases, key=lambda case: str(case["date"]))["commit"]
+    earlier: dict[str, list[str]] = {}
+    for case in cases:
+        if case["commit"] != newest:
+            earlier.setdefault(case["commit"], []).append(case_name(case))
+    said = [f"Measured at commit {commit}, before {newest}: {'; '.join(names)}." for commit, names in earlier.items()]
+    there = {case["case"] for case in cases}
+    left = [case for case in all_cases() if case.asked is not None and case.name not in there]
+    if left:
+        names = "; ".join(f"{case_name(dataclasses.asdict(case))} ({case.asked:.2f})" for case in left)
+        said.append(f"Not measured, though something is asked: {names}.")
+    return ["", " ".join(said)] if said else []
+
+
 def name_of(case: Mapping[str, Any]) -> str:
     """With what is wrong about it."""
     wrong = "" if case.get("right", True) else ", WRONG"
@@ -86,7 +109,7 @@ def brief_table(report: Mapping[str, Any]) -> list[str]:
         lines += ["", f"Nothing was asked of these: {'; '.join(others)}."]
     where = "[docs/matmul.md](docs/matmul.md#on-tensor-cores) has times, errors and configurations."
     said = ends(report)
-    return [*lines, "", f"{said[1]} {where}" if said else where]
+    return [*lines, "", f"{said[1]} {where}" if said else where, *remarks(report)]
 
 
 def ratio_beside_asked(case: Mapping[str, Any]) -> str:

@@ -330,7 +330,7 @@ IN_STORY: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "transpose_story": transpose_story,
     "tma_trial": tma_trial,
     "matmul_story": matmul_story,
-    "matmul_tensor_cases": matmul_tensor_tables.table,
+    "matmul_tensor_cases": matmul_tensor_tables.published,
     "matmul_tensor_seeds": matmul_tensor_tables.seeds,
     "matmul_tma_trial": matmul_tma_variants.table,
     "counters_beside": counters_tables.counters_table,

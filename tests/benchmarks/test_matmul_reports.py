@@ -202,10 +202,31 @@ def test_the_short_table_of_tensor_cores() -> None:
         "| 4096×4096×4096 | 1.056 (1.00) | 0.950 (1.00: missed, error: missed) | 0.975 (0.95) |",
         "| 4096×4096×4096, tier mma | 0.475 (0.52: missed, WRONG) | – | – |",
     ]
-    assert lines[-3] == "Nothing was asked of these: 4096×4096×4096 bfloat16, bias, gelu, not searched 2.00."
-    assert lines[-1].startswith("2 of 4 reach what was asked. [docs/matmul.md](docs/matmul.md#on-tensor-cores)")
+    assert lines[-5] == "Nothing was asked of these: 4096×4096×4096 bfloat16, bias, gelu, not searched 2.00."
+    assert lines[-3].startswith("2 of 4 reach what was asked. [docs/matmul.md](docs/matmul.md#on-tensor-cores)")
     page = Path(__file__).resolve().parents[2] / "docs" / "matmul.md"
     assert "\n## On tensor cores\n" in page.read_text(encoding="utf-8")
+
+
+def test_the_tables_of_tensor_cores_say_what_they_lack() -> None:
+    import matmul_tensor_tables
+    from matmul_tensor_cases import all_cases
+
+    cases = [
+        tensor_entry(case.name, 0.2, 0.19, date="2026-01-04")
+        for case in all_cases()
+        if case.shape != (8192, 8192, 8192)
+    ]
+    cases[0] |= {"commit": "abc", "date": "2026-01-02"}
+    said = (
+        "Measured at commit abc, before def: 1024×1024×1024 bfloat16. "
+        "Not measured, though something is asked: 8192×8192×8192 bfloat16 (1.03); 8192×8192×8192 float16 (1.03)."
+    )
+    report = {**GPU, "cases": cases}
+    assert matmul_tensor_tables.published(report)[-1] == matmul_tensor_tables.brief_table(report)[-1] == said
+    cases += [tensor_entry(f"{dtype}/8192x8192x8192", 2.0, 1.9) for dtype in ("bfloat16", "float16")]
+    cases[0]["commit"] = "def"
+    assert matmul_tensor_tables.published(report) == matmul_tensor_tables.table(report)
 
 
 def test_the_table_of_a_second_search() -> None:

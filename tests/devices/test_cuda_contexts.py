@@ -73,19 +73,6 @@ class FakeCuda:
             self.stack.append(self.pycudas[-1])
 
 
-class Gpus:
-    """pycuda's Device: made of an index, and counted."""
-
-    def __init__(self, make):
-        self.make = make
-
-    def __call__(self, index):
-        return self.make(index)
-
-    def count(self):
-        return 1
-
-
 @pytest.fixture
 def opened(monkeypatch):
     """A function that opens a CudaDevice over a stack of contexts; gives both."""
@@ -100,9 +87,14 @@ def opened(monkeypatch):
             get_attribute=lambda number: 0,
             retain_primary_context=lambda: context,
         )
+
+        def device(index):
+            return gpu
+
+        device.count = lambda: 1
         driver = SimpleNamespace(
             Error=Refused,
-            Device=Gpus(lambda index: gpu),
+            Device=device,
             device_attribute=SimpleNamespace(),
             get_driver_version=lambda: 13000,
             Context=SimpleNamespace(synchronize=lambda: None),

@@ -26,7 +26,7 @@ struct Tile {
         const int tiles_m = (m - 1) / TILE_M + 1, tiles_n = (n - 1) / TILE_N + 1;
         matrix = 0;
         const int tile = number;
-        // A division takes as long as sixty multiplications, and the first tile waits for it: most need none.
+        // A division is a long chain of instructions, and the first tile waits for its end: most tiles need none.
         const int band = tile < GROUP * tiles_n ? 0 : unsigned(tile) / unsigned(GROUP * tiles_n), rest = tile - band * GROUP * tiles_n;
         const int height = min(GROUP, tiles_m - band * GROUP);
         const int across = height == GROUP ? rest / GROUP : unsigned(rest) / unsigned(height);

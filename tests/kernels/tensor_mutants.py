@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mutants import BARRIER, LOAD, MISALIGNED, RACE, STORE, WRONG, Mutant, Sizes, of
+from mutants import BARRIER, GLOBAL_RACE, LOAD, MISALIGNED, RACE, STORE, WRONG, Mutant, Sizes, of
 
 from autotile.types import Value
 
@@ -69,6 +69,12 @@ RESULTS = [
          "a_pitch": 48}, "sizes": {"m": 40, "n": 51, "k": 40, "a_pitch": 48, "b_pitch": 56}}),
     ),
     *of(
+        base({"warp_n": 16, "block_k": 64}, (70, 77, 40), "float8_e5m2"), "bounds",
+        ("rows: half a warp's words, and lanes beyond them", "min(rows, ROOM_ROWS)", "rows", GLOBAL_RACE, PUT),
+        ("rows: the same where they begin on words", "min(rows, ROOM_ROWS)", "rows", GLOBAL_RACE, PUT,
+         {"sizes": (70, 80, 48)}),
+    ),
+    *of(
         UNALIGNED, "tails",
         ("rows: shifted by one element too few", SHIFT, SHIFT.replace("shift", "(shift - 1)"), WRONG),
         ("rows: the last elements left out", "i < head + end - tail", "i < head", "elements are wrong"),
@@ -93,6 +99,30 @@ RESULTS = [
     ),
 ]  # fmt: skip
 
+# ---- the order of the tiles -----------------------------------------------------------------------------------------
+# Five by four tiles: bands of one row; one of four and one of one; one of five.
+FIVE_BY_FOUR: Sizes = (300, 200, 16)
+IN_ROWS, IN_BANDS, IN_ONE = (base({"group": group}, FIVE_BY_FOUR) for group in (1, 4, 8))
+FIRST_BAND, FULL_BAND = "tile < GROUP * tiles_n ?", "height == GROUP ?"
+TILES = [
+    *of(
+        IN_BANDS, "bounds",
+        ("tiles: the second band's first in the first", FIRST_BAND, FIRST_BAND.replace("<", "<="), WRONG),
+        ("tiles: a last band as high as the others", FULL_BAND, FULL_BAND.replace("==", "<="), WRONG),
+        ("tiles: rows of a last band that is as high", "rest - across * height", "rest - across * GROUP", LOAD),
+        ("tiles: of two matrices the first's alone", "matrix = unsigned(number) /", "matrix = 0 * unsigned(number) /",
+         WRONG, {"sizes": {"m": 300, "n": 200, "k": 16, "batch": 2}}),
+    ),
+    *of(
+        IN_ROWS, "bounds",
+        ("tiles: the second of many bands in the first", FIRST_BAND, FIRST_BAND.replace("GROUP", "2 * GROUP"), WRONG),
+    ),
+    *of(
+        IN_ONE, "bounds",
+        ("tiles: a band that is less than full", FULL_BAND, FULL_BAND.replace("==", "<="), WRONG),
+    ),
+]  # fmt: skip
+
 # ---- packed operands ------------------------------------------------------------------------------------------------
 PACKED = base("default", ODD)
 PACKS = [
@@ -110,7 +140,7 @@ PACKS = [
     *of(
         base("default", (40, 48, 64), "tf32"), "barriers",
         ("pack: turned before it is there", BARRIER, "", RACE, "*place(col + e, row) =",
-         "reinterpret_cast<const uint4*>(place(col, row))", {"nth": 2}),
+         "reinterpret_cast<const uint4*>(place(col, row))", {"nth": 1}),
     ),
 ]  # fmt: skip
 
@@ -130,4 +160,4 @@ SHIFTS = [
     ),
 ]  # fmt: skip
 
-MUTANTS = [*RINGS, *RESULTS, *PACKS, *SHIFTS]
+MUTANTS = [*RINGS, *RESULTS, *TILES, *PACKS, *SHIFTS]

@@ -26,6 +26,7 @@ KERNEL, DEVICE = load_kernel("matmul_tensor"), EmulatorDevice()
 ARGUMENTS = [argument.name for argument in KERNEL.arguments]
 A, B, C, SCRATCH = (ARGUMENTS.index(name) for name in ("a", "b", "c", "scratch"))
 WGMMA = [name for name, values in KERNEL.presets.items() if values.get("tier") == "wgmma"]
+SHARES = [name for name in WGMMA if KERNEL.presets[name].get("multicast", "none") != "none"]
 SIZES = {"m": 512, "n": 768, "k": 640}
 
 
@@ -204,10 +205,33 @@ def test_tier_wgmma_may_begin_while_its_operands_are_packed(asked: dict[str, int
 
 
 def text_of(point: str) -> str:
-    return render(KERNEL, KERNEL.problem(SIZES), KERNEL.configuration(KERNEL.presets[point])).text
+    problem = KERNEL.problem(SIZES, "tf32" if KERNEL.presets[point].get("registers") else "bfloat16")
+    return render(KERNEL, problem, KERNEL.configuration(KERNEL.presets[point])).text
 
 
-@pytest.mark.parametrize("point", [name for name in WGMMA if KERNEL.presets[name].get("multicast", "none") != "none"])
+@pytest.mark.parametrize("point", WGMMA)
+def test_barriers_are_made_by_all_warps_and_known_before_anyone_feeds(point: str) -> None:
+    text = text_of(point)
+    made = "for (int slot = warp; slot < STAGES; slot += GROUPS * 4) {\n            barrier_make(shared.full"
+    known = ["__syncthreads();", "barrier.cluster.wait.acquire.aligned"][: 1 + (point in SHARES)]
+    order = [made, "fence.mbarrier_init.release.cluster", "fence.proxy.async", *known, "feed(tile, begin + i, Slot(i))"]
+    kernel = text[text.index('extern "C" __global__') :]
+    places = [kernel.index(part) for part in (*order, "feed(tile, step, slot)")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("point", WGMMA)
+def test_nobody_asks_the_accelerator_by_a_lanes_number(point: str) -> None:
+    """Each request would stand in a loop over lanes. What is stored is waited for by the lane that stored it."""
+    text = text_of(point)
+    asks = re.findall(r"if \((.*)\) .*\b(?:store_box|stores_read<)", text)
+    assert asks
+    assert all("elected()" in condition for condition in asks)
+    assert text.count("if (warp == GROUPS * 4 && elected()) {") == 2, "who feeds"
+    assert "lane == 0)" not in text.replace("if (lane == 0) barrier_arrive(", "")
+
+
+@pytest.mark.parametrize("point", SHARES)
 def test_who_multicasts_ends_without_a_barrier_of_the_cluster(point: str) -> None:
     """Its feeder waits until what it fed last has been read by the warps of all blocks."""
     text = text_of(point)

@@ -144,6 +144,7 @@ def launch(point: str, **asked: Any) -> Launch:
         ("in_turns", {}, 128, 384, 1024 + 6 * (32768 + 16) + 2 * 4 * 2 * 2048 + 16),
         # Pairs of blocks: of 66, those that take 352 tiles of 256 x 192 in six rounds, or as many as there are tiles.
         ("in_turns_shared", {}, 2 * 59, 384, 1024 + 4 * (40960 + 16) + 2 * 4 * 2 * 2048 + 16),
+        ("in_turns_shared", {"m": 256 * 67, "n": 192}, 2 * 34, 384, 1024 + 4 * (40960 + 16) + 2 * 4 * 2 * 2048 + 16),
         ("in_turns_shared", {"m": 257, "n": 193}, 2 * 4, 384, 1024 + 4 * (40960 + 16) + 2 * 4 * 3 * 2048 + 16),
         ("small", {}, 64 * 32, 160, 1024 + 8 * (24576 + 16) + 4 * 2 * 2048 + 16),
         ("few_rows", {"m": 16}, 2 * 32, 160, 1024 + 8 * (24576 + 16) + 4 * 2 * 2048 + 16),
@@ -154,6 +155,16 @@ def test_what_a_preset_launches(point: str, asked: dict[str, int], grid: int, th
     """Rows of 16 bytes, whole or not: where they are not, a wgmma kernel lays out all strips of C at once."""
     found = launch(point, **asked)
     assert (found.grid, found.block, found.shared_bytes) == ((grid, 1, 1), (threads, 1, 1), shared_bytes)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16, 33, 44, 66, 100])
+@pytest.mark.parametrize("columns", [1, 4, 11, 16])
+def test_no_more_blocks_stay_than_take_the_tiles_in_as_many_rounds(rows: int, columns: int) -> None:
+    (found, _, _), tiles = launch("large", m=rows * 128, n=columns * 256).grid, rows * columns
+    rounds = -(-tiles // 132)
+    assert found <= 132
+    assert -(-tiles // found) == rounds
+    assert found == 1 or -(-tiles // (found - 1)) > rounds
 
 
 def test_rows_of_c_take_more_than_the_ring_where_it_is_small() -> None:
